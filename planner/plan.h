@@ -1,0 +1,64 @@
+#pragma once
+
+#include "planner/demand.h"
+#include "planner/ids.h"
+#include "runtime/base/strided_copy.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace sluice {
+
+/// How a chunk's bytes get from the owner into the worker.
+enum class Path : std::uint8_t {
+    kDirect,  ///< One-sided reads of the owner's published memory.
+    kPacked,  ///< The owner packs into a serve slot; the worker reads the slot once.
+    kMapped,  ///< The owner's memory is mapped into the worker, which copies from it.
+};
+
+/// One strided piece of a chunk. `copy` is coalesced: source offsets are bytes in the owner's `segment`, destination
+/// offsets bytes in the parameter. Conversion as in CopyRecord: item is then one source element.
+struct Piece {
+    ParameterId parameter = 0;
+    SegmentId segment = 0;
+    DType source_dtype = DType::kBF16;
+    DType parameter_dtype = DType::kBF16;
+    StridedCopy copy;
+
+    [[nodiscard]] bool converts() const { return source_dtype != parameter_dtype; }
+    /// The dtype on the wire: the narrower of the two (equal size: they are the same).
+    [[nodiscard]] DType wire_dtype() const {
+        return size_of(source_dtype) <= size_of(parameter_dtype) ? source_dtype : parameter_dtype;
+    }
+    [[nodiscard]] std::int64_t wire_bytes() const {
+        return converts() ? copy.items() * size_of(wire_dtype()) : copy.bytes();
+    }
+};
+
+/// The unit of one request: pieces of one group from one owner. The wire form of a chunk is its pieces in order, each
+/// in destination order without gaps, in wire dtype; wire_bytes <= chunk_bytes of the plan options.
+struct Chunk {
+    GroupId group = 0;
+    int owner = 0;  ///< Trainer rank.
+    Path path = Path::kDirect;
+    std::int64_t wire_bytes = 0;
+    std::vector<Piece> pieces;
+    /// Other trainer ranks that own all of the chunk's source bytes, and could serve it.
+    std::vector<int> alternates;
+};
+
+/// What one demand pulls: chunks in the order in which it reads them (interleaved group order, see GroupOrder).
+struct Route {
+    std::vector<Chunk> chunks;
+    /// Worker ranks (counted within the worker side) that share this demand: one per replica.
+    std::vector<int> workers;
+};
+
+/// What every rank needs to know of a compiled plan.
+struct Plan {
+    std::vector<Route> routes;            // by DemandId
+    std::vector<GroupId> group_order;     // the one order for everybody
+    std::uint64_t fingerprint = 0;        // catalogue, layouts, expert map, format version
+};
+
+}  // namespace sluice
