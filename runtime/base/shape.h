@@ -10,7 +10,12 @@
 namespace sluice {
 
 /// Sizes, strides or coordinates of a tensor, outermost dimension first. No heap memory up to six dimensions.
-using Dims = boost::container::small_vector<std::int64_t, 6>;
+class Dims : public boost::container::small_vector<std::int64_t, 6> {
+public:
+    using boost::container::small_vector<std::int64_t, 6>::small_vector;
+    // Boost's iterators are not contiguous iterators of C++20 (before 1.80), so a span needs telling.
+    operator std::span<const std::int64_t>() const { return {data(), size()}; }  // NOLINT(google-explicit-constructor)
+};
 
 /// a * b and a + b, or nothing when the result leaves 64 bits.
 std::optional<std::int64_t> checked_mul(std::int64_t a, std::int64_t b);
