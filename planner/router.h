@@ -1,0 +1,32 @@
+#pragma once
+
+#include "planner/catalogue.h"
+#include "planner/demand.h"
+#include "planner/ownership.h"
+#include "planner/plan.h"
+#include "runtime/base/status.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace sluice {
+
+struct RouteOptions {
+    std::int64_t chunk_bytes = 4 << 20;
+    enum class PathChoice : std::uint8_t { kAuto, kDirect, kPacked, kMapped } path = PathChoice::kAuto;
+};
+
+/// One demand with the ranks that share it (one per replica), and the trainer ranks that may serve it (empty = all).
+struct DemandRequest {
+    const Demand* demand = nullptr;
+    std::vector<int> workers;
+    std::vector<int> allowed_owners;
+};
+
+/// Resolves every record to owners, balances bytes over the owners of a region, cuts chunks and orders them.
+/// Deterministic. Refuses (plan refused) a range of a tensor that nobody owns, naming tensor, range and ranks that own parts.
+Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners, std::span<const DemandRequest> demands,
+                   const RouteOptions& options);
+
+}  // namespace sluice
