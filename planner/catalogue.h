@@ -38,7 +38,9 @@ public:
     static Result<Catalogue> create(std::vector<CatalogueTensor> tensors, int layers);
 
     [[nodiscard]] std::span<const CatalogueTensor> tensors() const { return tensors_; }
-    [[nodiscard]] const CatalogueTensor& operator[](TensorId id) const { return tensors_[static_cast<std::size_t>(id)]; }
+    [[nodiscard]] const CatalogueTensor& operator[](TensorId id) const {
+        return tensors_[static_cast<std::size_t>(id)];
+    }
     [[nodiscard]] std::size_t size() const { return tensors_.size(); }
     [[nodiscard]] std::optional<TensorId> find(std::string_view name) const;
     /// layers + 2.

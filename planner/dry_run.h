@@ -10,6 +10,7 @@ namespace sluice {
 
 /// Runs the loader of `config`'s architecture once on recording tensors, for rank `pool_rank` of a pool, and returns
 /// what it copies. Refuses (plan refused) what the engine's own preconditions refuse: indivisible heads, parts, vocabulary.
-Result<Demand> dry_run(const Catalogue& catalogue, const ModelConfig& config, const WorkerLayout& layout, int pool_rank);
+Result<Demand> dry_run(const Catalogue& catalogue, const ModelConfig& config, const WorkerLayout& layout,
+                       int pool_rank);
 
 }  // namespace sluice

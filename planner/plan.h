@@ -56,9 +56,9 @@ struct Route {
 
 /// What every rank needs to know of a compiled plan.
 struct Plan {
-    std::vector<Route> routes;            // by DemandId
-    std::vector<GroupId> group_order;     // the one order for everybody
-    std::uint64_t fingerprint = 0;        // catalogue, layouts, expert map, format version
+    std::vector<Route> routes;         // by DemandId
+    std::vector<GroupId> group_order;  // the one order for everybody
+    std::uint64_t fingerprint = 0;     // catalogue, layouts, expert map, format version
 };
 
 }  // namespace sluice

@@ -75,7 +75,8 @@ public:
 
     /// Sends one message (header and payload together at most max_message_bytes() of the transport). Both are read
     /// until the completion, which is local: it does not say that the peer has seen it. Messages on an endpoint arrive in order.
-    virtual void send(std::span<const std::byte> header, std::span<const std::byte> payload, Completion& completion) = 0;
+    virtual void send(std::span<const std::byte> header, std::span<const std::byte> payload,
+                      Completion& completion) = 0;
 
     /// Refuses malformed bytes and keys of regions that cannot be read over this link.
     virtual Result<std::unique_ptr<RemoteKey>> unpack_key(std::span<const std::byte> packed) = 0;
@@ -107,10 +108,12 @@ public:
 
     /// Registers caller's memory, which must outlive the region. Refuses memory whose kind is not `kind`, and a
     /// registration over a system limit, naming limit and remedy. size 0 is legal and registers nothing.
-    virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory, MemoryKind kind, Access access) = 0;
+    virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory, MemoryKind kind,
+                                                                  Access access) = 0;
 
     /// Returns at once; the connection is made by progress on both sides. `peer` is the world rank, for messages.
-    virtual Result<std::unique_ptr<Endpoint>> connect(std::span<const std::byte> address, int peer, PeerLostHandler on_lost) = 0;
+    virtual Result<std::unique_ptr<Endpoint>> connect(std::span<const std::byte> address, int peer,
+                                                      PeerLostHandler on_lost) = 0;
 };
 
 }  // namespace sluice::transport

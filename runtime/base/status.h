@@ -63,7 +63,7 @@ Status internal_error(std::string message);
 template <class T>
 class [[nodiscard]] Result {
 public:
-    Result(T value) : state_(std::in_place_index<1>, std::move(value)) {}       // NOLINT(google-explicit-constructor)
+    Result(T value) : state_(std::in_place_index<1>, std::move(value)) {}        // NOLINT(google-explicit-constructor)
     Result(Status status) : state_(std::in_place_index<0>, std::move(status)) {  // NOLINT(google-explicit-constructor)
         assert(!std::get<0>(state_).ok());
     }
@@ -97,11 +97,11 @@ private:
 }  // namespace sluice
 
 /// Returns the Status of `expression` from the enclosing function when it is an error.
-#define SLUICE_RETURN_IF_ERROR(expression)                              \
-    do {                                                                \
+#define SLUICE_RETURN_IF_ERROR(expression)                                          \
+    do {                                                                            \
         if (::sluice::Status sluice_status_ = (expression); !sluice_status_.ok()) { \
-            return sluice_status_;                                      \
-        }                                                               \
+            return sluice_status_;                                                  \
+        }                                                                           \
     } while (false)
 
 #define SLUICE_CONCAT_INNER_(a, b) a##b
