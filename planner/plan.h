@@ -54,11 +54,37 @@ struct Route {
     std::vector<int> workers;
 };
 
+/// An owner's side of a chunk: `pieces` say what to read of its segments and in which order; their destination side is not used.
+struct ServedChunk {
+    ChunkId id = 0;  ///< Its number in the route of the demand.
+    GroupId group = 0;
+    Path path = Path::kDirect;
+    std::int64_t wire_bytes = 0;
+    std::vector<Piece> pieces;
+};
+
+/// What one owner serves to one demand, in the order in which the demand reads it.
+struct ServedDemand {
+    DemandId demand = 0;
+    std::vector<int> workers;  ///< As in Route: the ranks that share the demand.
+    std::vector<ServedChunk> chunks;
+};
+
+/// All that one owner serves.
+struct OwnerRoute {
+    std::vector<ServedDemand> demands;  ///< Those that read anything of this owner.
+    std::vector<GroupId>
+        group_order;  ///< Groups of which this owner serves anything, in the order in which it publishes them.
+};
+
 /// What every rank needs to know of a compiled plan.
 struct Plan {
     std::vector<Route> routes;         // by DemandId
     std::vector<GroupId> group_order;  // the one order for everybody
     std::uint64_t fingerprint = 0;     // catalogue, layouts, expert map, format version
 };
+
+/// The owner's side of `plan` for trainer rank `owner`.
+OwnerRoute owner_route(const Plan& plan, int owner);
 
 }  // namespace sluice
