@@ -3,8 +3,10 @@
 #include "runtime/base/status.h"
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace sluice {
 
@@ -42,6 +44,9 @@ public:
     /// Runs `work` on the loop and waits for its end. Set-up and tear-down only. Called on the loop it runs at once.
     void run_and_wait(const std::function<void()>& work);
     [[nodiscard]] bool on_loop_thread() const;
+    /// How often a timer found work of a poller that its descriptor had not told of. Any thread. Not 0 means a bug below us;
+    /// a safety tick once a second bounds what it costs.
+    [[nodiscard]] std::uint64_t lost_events() const;
 
     /// A poller joins a descriptor that tells of events (the UCX event fd) with the work that drains them. All calls
     /// run on the loop.
