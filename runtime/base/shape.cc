@@ -44,9 +44,12 @@ std::optional<std::int64_t> checked_num_elements(std::span<const std::int64_t> s
 }
 
 std::int64_t num_elements(std::span<const std::int64_t> shape) {
-    const auto n = checked_num_elements(shape);
-    assert(n.has_value());
-    return *n;
+    assert(checked_num_elements(shape).has_value());
+    std::int64_t product = 1;
+    for (const std::int64_t size : shape) {
+        product *= size;
+    }
+    return product;
 }
 
 Dims contiguous_strides(std::span<const std::int64_t> shape, std::int64_t unit) {

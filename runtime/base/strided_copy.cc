@@ -1,15 +1,16 @@
 #include "runtime/base/strided_copy.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cstddef>
-#include <numeric>
 
 namespace sluice {
 namespace {
 
 // A walk that is gapless on one side: the innermost stride equals the item and each outer stride spans the inner box.
 bool is_contiguous(const StridedCopy& copy, const Dims& strides) {
+    if (copy.items() == 0) {
+        return true;
+    }
     std::int64_t expected = copy.item;
     for (std::size_t d = copy.sizes.size(); d-- > 0;) {
         if (copy.sizes[d] == 1) {
@@ -31,14 +32,24 @@ StridedCopy coalesce(const StridedCopy& copy, bool keep_item) {
     out.dst_offset = copy.dst_offset;
     out.item = copy.item;
 
+    // Insertion sort: a handful of dimensions, usually in order already, and called for every record of a plan.
     boost::container::small_vector<std::size_t, 6> order;
     for (std::size_t d = 0; d < copy.sizes.size(); ++d) {
-        if (copy.sizes[d] != 1) {
-            order.push_back(d);
+        if (copy.sizes[d] == 1) {
+            continue;
         }
+        if (copy.sizes[d] == 0) {
+            out.sizes.assign(1, 0);
+            out.src_strides.assign(1, 0);
+            out.dst_strides.assign(1, 0);
+            return out;
+        }
+        auto place = order.end();
+        while (place != order.begin() && copy.dst_strides[*(place - 1)] < copy.dst_strides[d]) {
+            --place;
+        }
+        order.insert(place, d);
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return copy.dst_strides[a] > copy.dst_strides[b]; });
 
     for (const std::size_t d : order) {
         const std::int64_t size = copy.sizes[d];

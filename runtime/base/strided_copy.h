@@ -2,8 +2,8 @@
 
 #include "runtime/base/shape.h"
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace sluice {
 
@@ -32,7 +32,7 @@ struct StridedCopy {
 /// destination stride (so that walking it row-major walks the destination in address order), neighbours merged where both
 /// sides allow it, and an innermost dimension contiguous on both sides folded into `item`. Two copies of the same
 /// bytes between the same places have the same canonical form. With `keep_item` the item stays one element (a copy
-/// with a conversion must see elements).
+/// with a conversion must see elements). Strides must not be negative. A copy of nothing becomes the one dimension [0].
 StridedCopy coalesce(const StridedCopy& copy, bool keep_item = false);
 
 /// The source walked in destination order, written without gaps: what packing `copy` does. `copy` must be coalesced.
@@ -52,17 +52,30 @@ bool destination_is_contiguous(const StridedCopy& copy);
 /// Calls `visit(src_offset, dst_offset)` for every item of `copy` in row-major order of its dimensions.
 template <class Visit>
 void for_each_item(const StridedCopy& copy, Visit&& visit) {
-    const std::size_t rank = copy.sizes.size();
     if (copy.items() == 0) {
         return;
     }
-    Dims index(rank, 0);
+    if (copy.sizes.empty()) {
+        visit(copy.src_offset, copy.dst_offset);
+        return;
+    }
+    const std::size_t inner = copy.sizes.size() - 1;
+    const std::int64_t inner_size = copy.sizes[inner];
+    const std::int64_t inner_src = copy.src_strides[inner];
+    const std::int64_t inner_dst = copy.dst_strides[inner];
+    Dims index(inner, 0);
     std::int64_t src = copy.src_offset;
     std::int64_t dst = copy.dst_offset;
     while (true) {
-        visit(src, dst);
-        std::size_t d = rank;
-        while (d-- > 0) {
+        for (std::int64_t i = 0; i < inner_size; ++i) {
+            visit(src + i * inner_src, dst + i * inner_dst);
+        }
+        std::size_t d = inner;
+        while (true) {
+            if (d == 0) {
+                return;
+            }
+            --d;
             src += copy.src_strides[d];
             dst += copy.dst_strides[d];
             if (++index[d] < copy.sizes[d]) {
@@ -71,9 +84,6 @@ void for_each_item(const StridedCopy& copy, Visit&& visit) {
             src -= copy.src_strides[d] * copy.sizes[d];
             dst -= copy.dst_strides[d] * copy.sizes[d];
             index[d] = 0;
-        }
-        if (d == static_cast<std::size_t>(-1)) {
-            return;
         }
     }
 }

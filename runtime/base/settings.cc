@@ -1,0 +1,138 @@
+#include "runtime/base/settings.h"
+
+#include "runtime/base/units.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Why each one differs from UCX's own default:
+//   RNDV_THRESH       rendezvous would forbid CMA in peer error mode, and bulk data never goes by active message
+//   MAX_RMA_RAILS     a get uses one NIC otherwise
+//   MAX_HCA_PER_GPU   the NICs near a GPU rather than all of them
+//   CUDA_IPC_...      without it gets between GPUs of a node fall back to emulation on some platforms
+// MM_ERROR_HANDLING stays off: with it the death of an idle peer is noticed after 20 s instead of milliseconds.
+constexpr std::array<std::array<const char*, 2>, 4> kUcxDefaults = {{{"RNDV_THRESH", "inf"},
+                                                                     {"MAX_RMA_RAILS", "2"},
+                                                                     {"MAX_HCA_PER_GPU", "auto"},
+                                                                     {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"}}};
+constexpr std::int64_t kMinChunkBytes = 4096;
+
+Status read(std::string_view text, LogLevel& out) {
+    const auto level = parse_log_level(text);
+    if (!level) {
+        return invalid_argument("'" + std::string(text) + "' is no log level; use debug, info, warning, error or off");
+    }
+    out = *level;
+    return ok_status();
+}
+
+Status read(std::string_view text, milliseconds& out) {
+    SLUICE_ASSIGN_OR_RETURN(out, parse_duration(text));
+    return ok_status();
+}
+
+Status read(std::string_view text, std::int64_t& out) {
+    SLUICE_ASSIGN_OR_RETURN(out, parse_bytes(text));
+    return ok_status();
+}
+
+Status read(std::string_view text, int& out) {
+    const char* end = text.data() + text.size();
+    const auto [last, error] = std::from_chars(text.data(), end, out);
+    if (error != std::errc() || last != end) {
+        return invalid_argument("'" + std::string(text) + "' is no number; write for example 8");
+    }
+    return ok_status();
+}
+
+std::string write(LogLevel value) { return std::string(to_string(value)); }
+std::string write(milliseconds value) { return format_duration(value); }
+std::string write(std::int64_t value) { return format_bytes(value); }
+std::string write(int value) { return std::to_string(value); }
+
+// Every variable with its field; `Self` is Settings, const or not.
+template <class Self, class Visit>
+void for_each_variable(Self& self, Visit visit) {
+    visit("SLUICE_LOG_LEVEL", self.log_level);
+    visit("SLUICE_HEARTBEAT_INTERVAL", self.heartbeat_interval);
+    visit("SLUICE_HEARTBEAT_DEAD_AFTER", self.heartbeat_dead_after);
+    visit("SLUICE_CONNECT_TIMEOUT", self.connect_timeout);
+    visit("SLUICE_SYNC_TIMEOUT", self.sync_timeout);
+    visit("SLUICE_CHUNK_BYTES", self.chunk_bytes);
+    visit("SLUICE_STAGING_BYTES", self.staging_bytes);
+    visit("SLUICE_SLOTS", self.slots);
+    visit("SLUICE_INFLIGHT_BYTES", self.inflight_bytes);
+    visit("SLUICE_CREDIT", self.credit);
+}
+
+template <class T>
+Status at_least(const char* variable, T value, T least, const std::string& why = "") {
+    if (value >= least) {
+        return ok_status();
+    }
+    return invalid_argument(std::string(variable) + " is " + write(value) + "; it must be at least " + write(least) +
+                            why);
+}
+
+}  // namespace
+
+Result<Settings> Settings::from_environment() {
+    return from([](const std::string& name) -> std::optional<std::string> {
+        // NOLINTNEXTLINE(concurrency-mt-unsafe): in main, before other threads start.
+        const char* value = std::getenv(name.c_str());
+        return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+    });
+}
+
+Result<Settings> Settings::from(const Lookup& lookup) {
+    Settings out;
+    Status status;
+    for_each_variable(out, [&](const char* variable, auto& field) {
+        if (!status.ok()) {
+            return;
+        }
+        if (const auto text = lookup(variable)) {
+            status = read(*text, field);
+            if (!status.ok()) {
+                status = status.with_context(variable);
+            }
+        }
+    });
+    SLUICE_RETURN_IF_ERROR(status);
+    SLUICE_RETURN_IF_ERROR(out.check());
+    for (const auto& entry : kUcxDefaults) {
+        if (!lookup(std::string("UCX_") + entry[0])) {
+            out.ucx.push_back({entry[0], entry[1]});
+        }
+    }
+    out.show_ucx_log = lookup("UCX_LOG_LEVEL").has_value();
+    return out;
+}
+
+Status Settings::check() const {
+    const milliseconds one{1};
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_HEARTBEAT_INTERVAL", heartbeat_interval, one));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_HEARTBEAT_DEAD_AFTER", heartbeat_dead_after, 2 * heartbeat_interval,
+                                    " (two of SLUICE_HEARTBEAT_INTERVAL)"));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_CONNECT_TIMEOUT", connect_timeout, one));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_SYNC_TIMEOUT", sync_timeout, one));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_CHUNK_BYTES", chunk_bytes, kMinChunkBytes));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_STAGING_BYTES", staging_bytes, chunk_bytes, " (SLUICE_CHUNK_BYTES)"));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_SLOTS", slots, 1));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_INFLIGHT_BYTES", inflight_bytes, chunk_bytes, " (SLUICE_CHUNK_BYTES)"));
+    return at_least("SLUICE_CREDIT", credit, 1);
+}
+
+std::vector<Settings::Description> Settings::describe() const {
+    std::vector<Description> out;
+    for_each_variable(*this, [&](const char* variable, const auto& field) { out.push_back({variable, write(field)}); });
+    return out;
+}
+
+}  // namespace sluice
