@@ -1,7 +1,13 @@
 # Options and compile flags shared by all targets.
 option(SLUICE_BUILD_TESTS "Build the tests" ON)
+option(SLUICE_BUILD_BENCH "Build the bench programs" ON)
 option(SLUICE_WERROR "Treat warnings as errors" OFF)
 set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers for all targets: address,undefined or thread")
+set(SLUICE_CUDA AUTO CACHE STRING "Compile against the CUDA toolkit: AUTO (when there is one), ON or OFF")
+set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT SLUICE_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "SLUICE_CUDA is '${SLUICE_CUDA}': use AUTO, ON or OFF")
+endif()
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -12,15 +18,35 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
 endif()
 
+find_program(SLUICE_CCACHE ccache)
+mark_as_advanced(SLUICE_CCACHE)
+if(SLUICE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${SLUICE_CCACHE}")
+endif()
+
 add_library(sluice_warnings INTERFACE)
 target_compile_options(sluice_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                        $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
-if(SLUICE_SANITIZE)
-  add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=${SLUICE_SANITIZE})
+
+# lazy: a program that meets an older libucp must live until it has compared versions (see transport/).
+# new-dtags: the run path to our libucp yields to LD_LIBRARY_PATH.
+add_link_options(-Wl,-z,lazy -Wl,--enable-new-dtags)
+find_program(SLUICE_MOLD mold)
+mark_as_advanced(SLUICE_MOLD)
+if(SLUICE_MOLD)
+  add_link_options(-fuse-ld=mold)
 endif()
 
-# sluice_add_library(NAME EXPORT_NAME SOURCES...): a static library with the project's include convention.
+if(SLUICE_SANITIZE)
+  add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${SLUICE_SANITIZE})
+  if(SLUICE_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-tsan)  # libraries' atomic_thread_fence, which g++ does not model
+  endif()
+endif()
+
+# sluice_add_library(NAME EXPORT_NAME SOURCES...): a static library with the project's include convention, installed and
+# exported as Sluice::EXPORT_NAME.
 function(sluice_add_library name export_name)
   add_library(${name} STATIC ${ARGN})
   add_library(Sluice::${export_name} ALIAS ${name})
@@ -29,4 +55,5 @@ function(sluice_add_library name export_name)
                                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/sluice>)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:sluice_warnings>)
+  set_property(GLOBAL APPEND PROPERTY SLUICE_LIBRARIES ${name})
 endfunction()

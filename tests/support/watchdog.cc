@@ -1,0 +1,116 @@
+#include "tests/support/watchdog.h"
+
+#include <dirent.h>
+#include <execinfo.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <signal.h>
+#include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace sluice::test {
+namespace {
+
+// What the signal handler reads. Written between tests, by the thread that runs them.
+char current_test[256] = "no test";
+timespec test_started{};
+long program_limit_s = 0;
+
+void say(const char* text) {
+    if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) {
+        // Nobody reads any more; there is nothing to be done about it in a program that is about to abort.
+    }
+}
+
+void print_backtrace(int /*signal*/) {
+    void* frames[64];
+    const int count = ::backtrace(frames, 64);
+    ::backtrace_symbols_fd(frames, count, STDERR_FILENO);
+}
+
+void print_first_line(const char* path, const char* before) {
+    char line[128] = {};
+    const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return;
+    }
+    const ssize_t size = ::read(fd, line, sizeof(line) - 1);
+    ::close(fd);
+    if (size > 0) {
+        line[std::strcspn(line, "\n")] = '\0';
+        say(before);
+        say(line);
+    }
+}
+
+void print_threads() {
+    DIR* tasks = ::opendir("/proc/self/task");
+    if (tasks == nullptr) {
+        return;
+    }
+    ::signal(SIGUSR2, print_backtrace);
+    while (const dirent* entry = ::readdir(tasks)) {
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        char path[64];
+        std::snprintf(path, sizeof(path), "/proc/self/task/%.16s/comm", entry->d_name);
+        print_first_line(path, "thread ");
+        say(":\n");
+        ::syscall(SYS_tgkill, ::getpid(), std::atoi(entry->d_name), SIGUSR2);
+        const timespec pause{0, 100'000'000};
+        ::nanosleep(&pause, nullptr);
+    }
+    ::closedir(tasks);
+}
+
+void on_alarm(int /*signal*/) {
+    // Not everything below is safe in a signal handler. The important line comes first, and should the rest hang, the
+    // next alarm kills.
+    ::signal(SIGALRM, SIG_DFL);
+    ::alarm(5);
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    char line[512];
+    std::snprintf(line, sizeof(line), "\nwatchdog: time limit of %ld s is over in %s, which runs for %ld s\n",
+                  program_limit_s, current_test, static_cast<long>(now.tv_sec - test_started.tv_sec));
+    say(line);
+    print_threads();
+    ::signal(SIGABRT, SIG_DFL);
+    std::abort();
+}
+
+void set_current(const std::string& name) {
+    std::snprintf(current_test, sizeof(current_test), "%s", name.c_str());
+    ::clock_gettime(CLOCK_MONOTONIC, &test_started);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(std::chrono::seconds limit) {
+    program_limit_s = static_cast<long>(limit.count());
+    set_current("no test");
+    void* frame = nullptr;
+    ::backtrace(&frame, 1);  // loads libgcc now, which the handler must not do
+    struct sigaction action{};
+    action.sa_handler = on_alarm;
+    ::sigaction(SIGALRM, &action, nullptr);
+    ::alarm(static_cast<unsigned>(limit.count()));
+}
+
+void Watchdog::OnTestStart(const testing::TestInfo& test) {
+    set_current(std::string(test.test_suite_name()) + "." + test.name());
+}
+
+void Watchdog::OnTestEnd(const testing::TestInfo& test) {
+    set_current(std::string("what follows ") + test.test_suite_name() + "." + test.name());
+}
+
+void Watchdog::OnTestProgramEnd(const testing::UnitTest& /*unit_test*/) { set_current("the end of the program"); }
+
+}  // namespace sluice::test
