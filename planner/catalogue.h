@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace sluice {
@@ -46,19 +45,21 @@ public:
     /// layers + 2.
     [[nodiscard]] int groups() const { return groups_; }
     /// Sum over all tensors, as stored (a stored tied head counts).
-    [[nodiscard]] std::int64_t bytes() const;
+    [[nodiscard]] std::int64_t bytes() const { return bytes_; }
     /// XXH3-64 over names, order, dtypes and shapes.
     [[nodiscard]] std::uint64_t digest() const { return digest_; }
 
 private:
     std::vector<CatalogueTensor> tensors_;
-    std::unordered_map<std::string_view, TensorId> by_name_;  // keys view into tensors_
+    std::vector<TensorId> slots_;  // hash table over the names, open addressing, -1 = free
     int groups_ = 0;
+    std::int64_t bytes_ = 0;
     std::uint64_t digest_ = 0;
 };
 
 /// Group of a tensor by its name: the first "layers.N." segment of the language stack (prefix "model." or "language_model.model.")
-/// gives N + 1; "model.norm.*", "lm_head.*" and their language_model forms the last group; everything else group 0.
+/// gives N + 1; "model.norm.*", "lm_head.*" and their language_model forms the last group; everything else group 0,
+/// layers from number `layers` on (multi-token prediction) included.
 GroupId group_of(std::string_view tensor_name, int layers);
 
 }  // namespace sluice

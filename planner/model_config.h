@@ -26,9 +26,12 @@ public:
     /// `--set key=value`: replaces an existing key by a value of the same type. Unknown key or wrong type: invalid argument.
     Status set(std::string_view key, std::string_view value);
 
-    [[nodiscard]] bool has(std::string_view key) const;
+    /// The value of `key`, or null when there is none.
+    [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
+    [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
     /// A positive integer, or invalid argument naming the key.
     [[nodiscard]] Result<std::int64_t> integer(std::string_view key) const;
+    /// For keys that may be missing or null; a value of another type counts as missing (checkpoint_catalogue refuses it).
     [[nodiscard]] std::int64_t integer_or(std::string_view key, std::int64_t fallback) const;
     [[nodiscard]] bool flag_or(std::string_view key, bool fallback) const;
     /// The worker's dtype: torch_dtype or dtype, else bf16.
@@ -39,8 +42,14 @@ private:
     std::string architecture_;
 };
 
-/// The checkpoint tensors of a config, in trainer form: one function per architecture (see planner/architectures/), tested equal to the
+/// In which form the weights of a model are given.
+enum class WeightForm : std::uint8_t {
+    kCheckpoint,  ///< As a trainer holds and exports them: bf16, and f32 where the model keeps f32.
+    kPublished,   ///< As on disk where that differs: fp8 with block scales, mxfp4, layers of a draft model.
+};
+
+/// The checkpoint tensors of a config: one function per architecture (see planner/architectures/), tested equal to the
 /// catalogues in models/. Unknown architectures and impossible sizes are invalid arguments.
-Result<Catalogue> checkpoint_catalogue(const ModelConfig& config);
+Result<Catalogue> checkpoint_catalogue(const ModelConfig& config, WeightForm form = WeightForm::kCheckpoint);
 
 }  // namespace sluice

@@ -1,0 +1,12 @@
+# Writes OUTPUT, a C++ source that holds each of FILES (catalogues) as text. Run with cmake -P.
+file(WRITE "${OUTPUT}.new" "#include \"planner/builtin_models.h\"\n\nnamespace sluice {\n\nstd::span<const BuiltinModel> builtin_models() {\n    static constexpr BuiltinModel kModels[] = {\n")
+foreach(path IN LISTS FILES)
+  get_filename_component(name "${path}" NAME)
+  string(REGEX REPLACE "\\.json$" "" name "${name}")
+  file(READ "${path}" text)
+  file(APPEND "${OUTPUT}.new" "        {\"${name}\", R\"sluice_json(")
+  file(APPEND "${OUTPUT}.new" "${text}")
+  file(APPEND "${OUTPUT}.new" ")sluice_json\"},\n")
+endforeach()
+file(APPEND "${OUTPUT}.new" "    };\n    return kModels;\n}\n\n}  // namespace sluice\n")
+file(RENAME "${OUTPUT}.new" "${OUTPUT}")
