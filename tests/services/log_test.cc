@@ -1,5 +1,7 @@
 #include "runtime/services/log.h"
 
+#include "tests/support/log_guard.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,6 +26,7 @@ protected:
         log::set_tag("sluice");
     }
 
+    const test::ExpectedLog any_{".*", test::ExpectedLog::Presence::kAllowed};
     Lines lines_;
     log::Observer observer_;
 };
