@@ -1,0 +1,34 @@
+#include "planner/loaders/load_context.h"
+
+#include <fmt/format.h>
+
+namespace sluice {
+
+std::int64_t Split::piece(std::int64_t size, std::string_view what) const {
+    if (size % count != 0) {
+        refuse(fmt::format("{} cannot be cut into {} equal pieces; choose a parallel size that divides it", what, count));
+    }
+    return size / count;
+}
+
+LoadContext::LoadContext(Recorder& recorder, const ModelConfig& config, const WorkerLayout& layout, int pool_rank)
+    : recorder_(recorder), config_(config), layout_(layout), pool_rank_(pool_rank), dtype_(config.dtype()) {}
+
+std::int64_t LoadContext::integer(std::string_view key) const {
+    const Result<std::int64_t> value = config_.integer(key);
+    if (!value.ok()) {
+        throw RecordingRefused(value.status());
+    }
+    return *value;
+}
+
+RecordingTensor LoadContext::tensor(std::string_view name, const Dims& shape) const {
+    RecordingTensor tensor = recorder_.tensor(name);
+    if (tensor.sizes() != shape) {
+        throw RecordingRefused(invalid_argument(fmt::format("checkpoint tensor {} has shape {}, but the config gives {}",
+                                                            name, to_string(tensor.sizes()), to_string(shape))));
+    }
+    return tensor;
+}
+
+}  // namespace sluice
