@@ -22,7 +22,12 @@ struct DemandRequest {
     const Demand* demand = nullptr;
     std::vector<int> workers;
     std::vector<int> allowed_owners;
+    /// The trainer rank that reads this demand itself (a gather), or -1. What it owns it takes from itself, by Path::kMapped.
+    int self = -1;
 };
+
+/// The least `chunk_bytes` that route() accepts.
+inline constexpr std::int64_t kMinChunkBytes = 256;
 
 /// Resolves every record to owners, balances bytes over the owners of a region, cuts chunks and orders them.
 /// Deterministic. Refuses (plan refused) a range of a tensor that nobody owns, naming tensor, range and ranks that own parts.

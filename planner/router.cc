@@ -1,0 +1,285 @@
+#include "planner/router.h"
+
+#include "planner/group_order.h"
+#include "planner/routing/balance.h"
+#include "planner/routing/chunker.h"
+#include "planner/routing/fingerprint.h"
+#include "planner/routing/fragment.h"
+#include "planner/routing/missing_range.h"
+#include "planner/routing/owner_grid.h"
+#include "planner/routing/source_walk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+// Work is handed to owners in portions of at least this, and of about 1/kPortions of a mean load: fine enough for an
+// even spread, coarse enough not to shred runs.
+constexpr std::int64_t kLeastPortion = 4 << 10;
+constexpr double kPortions = 400;
+
+class Router {
+public:
+    Router(const Catalogue& catalogue, std::span<const Ownership> owners, std::span<const DemandRequest> demands,
+           const RouteOptions& options)
+        : catalogue_(catalogue), owners_(owners), demands_(demands), options_(options), index_(catalogue, owners) {}
+
+    Result<Plan> run() {
+        Plan plan;
+        plan.group_order = group_order(catalogue_, owners_);
+        position_.assign(plan.group_order.size(), 0);
+        for (std::size_t i = 0; i < plan.group_order.size(); ++i) {
+            position_[static_cast<std::size_t>(plan.group_order[i])] = static_cast<std::int32_t>(i);
+        }
+        for (std::size_t d = 0; d < demands_.size(); ++d) {
+            SLUICE_RETURN_IF_ERROR(resolve_demand(static_cast<DemandId>(d)));
+        }
+        hand_out();
+        for (std::size_t d = 0; d < demands_.size(); ++d) {
+            plan.routes.push_back({make_chunks(std::move(pieces_[d]), options_.chunk_bytes, d, index_.sets()), demands_[d].workers});
+        }
+        plan.fingerprint = plan_fingerprint(catalogue_, owners_, demands_, options_);
+        return plan;
+    }
+
+private:
+    // The cuts of a tensor's axis in the steps of a record; a record of wider elements must not be cut inside one.
+    Result<std::vector<std::int64_t>> axis_cuts(const TensorGrid& grid, const CatalogueTensor& tensor, const SourceAxes& axes,
+                                                std::size_t axis) const {
+        std::vector<std::int64_t> cuts = grid.cuts[axis];
+        if (axes.elements_per_step > 1 && axis + 1 == tensor.shape.size()) {
+            for (std::int64_t& cut : cuts) {
+                if (cut % axes.elements_per_step != 0) {
+                    return plan_refused(fmt::format("tensor {}: a conversion reads {} elements as one, but an owner's box ends at "
+                                                    "element {} of axis {}; cut it at multiples of {}",
+                                                    tensor.name, axes.elements_per_step, cut, axis, axes.elements_per_step));
+                }
+                cut /= axes.elements_per_step;
+            }
+        }
+        return cuts;
+    }
+
+    Status check_record(const DemandRequest& request, const CopyRecord& record) const {
+        const Demand& demand = *request.demand;
+        if (record.tensor < 0 || static_cast<std::size_t>(record.tensor) >= catalogue_.size()) {
+            return plan_refused(fmt::format("a copy record names tensor {}, but the catalogue has {}; use the same catalogue everywhere",
+                                            record.tensor, catalogue_.size()));
+        }
+        if (record.parameter < 0 || static_cast<std::size_t>(record.parameter) >= demand.parameters.size()) {
+            return plan_refused(fmt::format("a copy record names parameter {}, but the demand has {}; correct the loader",
+                                            record.parameter, demand.parameters.size()));
+        }
+        if (record.converts() && record.copy.item != size_of(record.source_dtype)) {
+            return plan_refused(fmt::format("tensor {}: a converting copy record has items of {} bytes, not of one {} element",
+                                            catalogue_[record.tensor].name, record.copy.item, to_string(record.source_dtype)));
+        }
+        return ok_status();
+    }
+
+    // Finds the owners of every byte of a demand.
+    Status resolve_demand(DemandId d) {
+        const DemandRequest& request = demands_[static_cast<std::size_t>(d)];
+        OwnerSetId allowed = 0;
+        if (!request.allowed_owners.empty()) {
+            std::vector<int> ranks = request.allowed_owners;
+            std::sort(ranks.begin(), ranks.end());
+            ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+            allowed = index_.sets().intern(std::move(ranks));
+        }
+        std::vector<SourceWalk> walks;
+        std::vector<std::pair<std::size_t, SourceWalk>> parts;  // (cell, part)
+        std::vector<std::pair<std::size_t, SourceWalk>> cut;
+        const std::vector<CopyRecord>& records = request.demand->records;
+        axes_.emplace_back();
+        axes_.back().reserve(records.size());
+        for (std::size_t r = 0; r < records.size(); ++r) {
+            const CopyRecord& record = records[r];
+            SLUICE_RETURN_IF_ERROR(check_record(request, record));
+            const CatalogueTensor& tensor = catalogue_[record.tensor];
+            const SourceAxes& axes = axes_.back().emplace_back(source_axes(tensor.shape, tensor.dtype, record));
+            if (record.copy.items() == 0 || record.copy.item == 0) {
+                continue;
+            }
+            if (tensor.elements() == 0 || (record.converts() && axes.unit != record.copy.item) ||
+                (axes.elements_per_step > 1 && tensor.shape.back() % axes.elements_per_step != 0)) {
+                return plan_refused(fmt::format("tensor {} of shape {}: a copy record of {} elements does not fit it; correct the loader",
+                                                tensor.name, to_string(tensor.shape), to_string(record.source_dtype)));
+            }
+            walks.clear();
+            if (const Status status = decompose(record, axes, walks); !status.ok()) {
+                return status.with_context("tensor " + tensor.name);
+            }
+            const TensorGrid& grid = index_.grid(record.tensor);
+            for (SourceWalk& walk : walks) {
+                parts.clear();
+                parts.emplace_back(0, std::move(walk));
+                for (std::size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+                    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::int64_t> cuts, axis_cuts(grid, tensor, axes, axis));
+                    const std::size_t intervals = cuts.size() - 1;
+                    cut.clear();
+                    for (auto& [cell, part] : parts) {
+                        split_on_axis(std::move(part), axis, cuts, [&, at = cell](std::size_t interval, SourceWalk piece) {
+                            cut.emplace_back(at * intervals + interval, std::move(piece));
+                        });
+                    }
+                    std::swap(parts, cut);
+                }
+                for (auto& [cell, part] : parts) {
+                    const TensorGrid::Cell& owned = grid.cells[cell];
+                    const OwnerSetId set = request.allowed_owners.empty() ? owned.set : index_.sets().intersect(owned.set, allowed);
+                    if (index_.sets()[set].empty()) {
+                        return missing_range(tensor, axes, part, index_.boxes(record.tensor), request.workers, request.allowed_owners);
+                    }
+                    fragments_.push_back({d, static_cast<std::int32_t>(r), position_[static_cast<std::size_t>(tensor.group)], set,
+                                          &owned, std::move(part)});
+                }
+            }
+        }
+        return ok_status();
+    }
+
+    [[nodiscard]] const CopyRecord& record_of(const Fragment& f) const {
+        return demands_[static_cast<std::size_t>(f.demand)].demand->records[static_cast<std::size_t>(f.record)];
+    }
+
+    // Bytes that an owner sends for one item of the fragment, to all workers that share the demand.
+    [[nodiscard]] std::int64_t sent_per_item(const Fragment& f) const {
+        const CopyRecord& record = record_of(f);
+        const std::int64_t item =
+            record.converts() ? std::min(size_of(record.source_dtype), size_of(record.parameter_dtype))
+                              : axes_[static_cast<std::size_t>(f.demand)][static_cast<std::size_t>(f.record)].unit;
+        const auto readers = demands_[static_cast<std::size_t>(f.demand)].workers.size();
+        return item * std::max<std::int64_t>(1, static_cast<std::int64_t>(readers));
+    }
+
+    [[nodiscard]] bool owns_itself(const Fragment& f) const {
+        const int self = demands_[static_cast<std::size_t>(f.demand)].self;
+        const std::vector<int>& ranks = index_.sets()[f.owners];
+        return self >= 0 && std::binary_search(ranks.begin(), ranks.end(), self);
+    }
+
+    // Decides the owner of every byte, in the order in which groups are read.
+    void hand_out() {
+        pieces_.resize(demands_.size());
+        std::stable_sort(fragments_.begin(), fragments_.end(),
+                         [](const Fragment& a, const Fragment& b) { return a.group_position < b.group_position; });
+        std::vector<double> bytes_of_set(index_.sets().size(), 0.0);
+        double total = 0;
+        for (const Fragment& f : fragments_) {
+            if (!owns_itself(f)) {
+                const double bytes = static_cast<double>(f.walk.items() * sent_per_item(f));
+                bytes_of_set[static_cast<std::size_t>(f.owners)] += bytes;
+                total += bytes;
+            }
+        }
+        Balancer balancer(index_.sets(), bytes_of_set, static_cast<int>(owners_.size()));
+        const auto portion = static_cast<std::int64_t>(total / kPortions / static_cast<double>(std::max<std::size_t>(1, owners_.size())));
+
+        std::vector<SourceWalk> open;
+        std::vector<SourceWalk> taken;
+        for (Fragment& f : fragments_) {
+            if (owns_itself(f)) {
+                emit(f, demands_[static_cast<std::size_t>(f.demand)].self, f.walk);
+                continue;
+            }
+            const std::int64_t per_item = sent_per_item(f);
+            const auto readers = std::max<std::int64_t>(1, static_cast<std::int64_t>(demands_[static_cast<std::size_t>(f.demand)].workers.size()));
+            const std::int64_t least = std::clamp(portion, kLeastPortion * readers, std::max(kLeastPortion, options_.chunk_bytes) * readers);
+            balancer.announce(f.owners, static_cast<double>(f.walk.items() * per_item));
+            open.clear();
+            open.push_back(std::move(f.walk));
+            while (!open.empty()) {
+                SourceWalk walk = std::move(open.back());
+                open.pop_back();
+                const std::int64_t bytes = walk.items() * per_item;
+                const Balancer::Pick pick = balancer.pick(f.owners);
+                const std::int64_t owed = std::max(least, static_cast<std::int64_t>(pick.owed));
+                if (bytes - owed < least || index_.sets()[f.owners].size() == 1) {
+                    balancer.assign(pick.owner, static_cast<double>(bytes));
+                    emit(f, pick.owner, walk);
+                    continue;
+                }
+                taken.clear();
+                // The rest of a row comes before the rows after it.
+                take_items(std::move(walk), owed / per_item, std::max<std::int64_t>(1, least / per_item), taken, open);
+                for (const SourceWalk& part : taken) {
+                    balancer.assign(pick.owner, static_cast<double>(part.items() * per_item));
+                    emit(f, pick.owner, part);
+                }
+            }
+        }
+        fragments_.clear();
+        fragments_.shrink_to_fit();
+    }
+
+    void emit(const Fragment& f, int owner, const SourceWalk& walk) {
+        const CopyRecord& record = record_of(f);
+        const CatalogueTensor& tensor = catalogue_[record.tensor];
+        const auto holder = std::lower_bound(f.cell->owners.begin(), f.cell->owners.end(), owner,
+                                             [](const CellOwner& o, int rank) { return o.rank < rank; });
+        RoutedPiece routed;
+        routed.piece = piece_from(record, axes_[static_cast<std::size_t>(f.demand)][static_cast<std::size_t>(f.record)],
+                                  tensor.shape.size(), *holder->region, walk);
+        routed.group = tensor.group;
+        routed.group_position = f.group_position;
+        routed.owner = owner;
+        routed.owners = f.owners;
+        routed.path = owner == demands_[static_cast<std::size_t>(f.demand)].self ? Path::kMapped
+                                                                                  : choose_path(routed.piece, options_.path);
+        pieces_[static_cast<std::size_t>(f.demand)].push_back(std::move(routed));
+    }
+
+    const Catalogue& catalogue_;
+    std::span<const Ownership> owners_;
+    std::span<const DemandRequest> demands_;
+    RouteOptions options_;
+    OwnerIndex index_;
+    std::vector<std::int32_t> position_;           // of a group in the group order
+    std::vector<std::vector<SourceAxes>> axes_;    // by demand, record
+    std::vector<Fragment> fragments_;
+    std::vector<std::vector<RoutedPiece>> pieces_;  // by demand
+};
+
+Status check_regions(const Catalogue& catalogue, std::span<const Ownership> owners) {
+    for (std::size_t rank = 0; rank < owners.size(); ++rank) {
+        for (const OwnedRegion& region : owners[rank].regions) {
+            const bool known = region.tensor >= 0 && static_cast<std::size_t>(region.tensor) < catalogue.size();
+            const auto refuse = [&](const char* what) {
+                return plan_refused(fmt::format("trainer rank {} declares {} of tensor {}; every rank must use the same catalogue", rank,
+                                                what, known ? catalogue[region.tensor].name : std::to_string(region.tensor)));
+            };
+            if (!known) {
+                return refuse("a region");
+            }
+            const Dims& shape = catalogue[region.tensor].shape;
+            if (region.begin.size() != shape.size() || region.end.size() != shape.size() || region.strides.size() != shape.size()) {
+                return refuse("a region of another number of axes");
+            }
+            for (std::size_t d = 0; d < shape.size(); ++d) {
+                if (region.begin[d] < 0 || region.end[d] < region.begin[d] || region.end[d] > shape[d]) {
+                    return refuse("a region outside the shape");
+                }
+            }
+        }
+    }
+    return ok_status();
+}
+
+}  // namespace
+
+Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners, std::span<const DemandRequest> demands,
+                   const RouteOptions& options) {
+    if (options.chunk_bytes < kMinChunkBytes) {
+        return invalid_argument(fmt::format("chunk size of {} bytes is too small; use at least {}", options.chunk_bytes, kMinChunkBytes));
+    }
+    SLUICE_RETURN_IF_ERROR(check_regions(catalogue, owners));
+    return Router(catalogue, owners, demands, options).run();
+}
+
+}  // namespace sluice

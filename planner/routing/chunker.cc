@@ -1,0 +1,219 @@
+#include "planner/routing/chunker.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+// Average run on the owner's side from which a read per run beats packing: below it the cost of posting dominates.
+constexpr std::int64_t kDirectRun = 64 << 10;
+// A cut run ends at a multiple of this where the chunk has room for one: keeps reads aligned.
+constexpr std::int64_t kRunAlignment = 64;
+
+// Longest gapless stretch of the source that the walk in destination order reads.
+std::int64_t source_run(const StridedCopy& copy) {
+    std::int64_t run = copy.item;
+    for (std::size_t d = copy.sizes.size(); d-- > 0 && copy.src_strides[d] == run;) {
+        run *= copy.sizes[d];
+    }
+    return run;
+}
+
+auto order_key(const RoutedPiece& p) {
+    return std::make_tuple(p.group_position, p.owner, p.path, p.piece.parameter, p.piece.copy.dst_offset);
+}
+
+bool same_chunk_list(const RoutedPiece& a, const RoutedPiece& b) {
+    return a.group_position == b.group_position && a.owner == b.owner && a.path == b.path;
+}
+
+// Joins `next` to the end of `last` when they are one box.
+bool join(RoutedPiece& last, const RoutedPiece& next) {
+    Piece& a = last.piece;
+    const Piece& b = next.piece;
+    if (!same_chunk_list(last, next) || last.owners != next.owners || a.parameter != b.parameter || a.segment != b.segment ||
+        a.source_dtype != b.source_dtype || a.parameter_dtype != b.parameter_dtype) {
+        return false;
+    }
+    StridedCopy& x = a.copy;
+    const StridedCopy& y = b.copy;
+    if (x.sizes.empty() && y.sizes.empty() && !a.converts()) {
+        if (y.src_offset != x.src_offset + x.item || y.dst_offset != x.dst_offset + x.item) {
+            return false;
+        }
+        x.item += y.item;
+        return true;
+    }
+    if (x.sizes.empty() || x.item != y.item || x.sizes.size() != y.sizes.size() || x.src_strides != y.src_strides ||
+        x.dst_strides != y.dst_strides || !std::equal(x.sizes.begin() + 1, x.sizes.end(), y.sizes.begin() + 1) ||
+        y.src_offset != x.src_offset + x.sizes[0] * x.src_strides[0] ||
+        y.dst_offset != x.dst_offset + x.sizes[0] * x.dst_strides[0]) {
+        return false;
+    }
+    x.sizes[0] += y.sizes[0];
+    return true;
+}
+
+// Fills chunks of one (group, owner, path) one after the other.
+class ChunkFiller {
+public:
+    ChunkFiller(std::int64_t chunk_bytes, OwnerSets& sets, std::vector<Chunk>& out)
+        : limit_(chunk_bytes), sets_(sets), out_(out) {}
+
+    void add(const RoutedPiece& routed) {
+        owners_now_ = routed.owners;
+        head_ = &routed;
+        add_box(routed.piece);
+    }
+
+    void close() {
+        if (chunk_.pieces.empty()) {
+            return;
+        }
+        for (const int rank : sets_[common_]) {
+            if (rank != chunk_.owner) {
+                chunk_.alternates.push_back(rank);
+            }
+        }
+        out_.push_back(std::move(chunk_));
+        chunk_ = Chunk();
+    }
+
+private:
+    [[nodiscard]] std::int64_t room() const { return limit_ - chunk_.wire_bytes; }
+
+    void append(Piece piece) {
+        if (chunk_.pieces.empty()) {
+            chunk_.group = head_->group;
+            chunk_.owner = head_->owner;
+            chunk_.path = head_->path;
+            common_ = owners_now_;
+        } else {
+            common_ = sets_.intersect(common_, owners_now_);
+        }
+        chunk_.wire_bytes += piece.wire_bytes();
+        piece.copy = coalesce(piece.copy, piece.converts());
+        chunk_.pieces.push_back(std::move(piece));
+    }
+
+    void add_box(Piece piece) {
+        while (piece.wire_bytes() > room()) {
+            if (room() < limit_ / 4) {
+                close();
+                continue;
+            }
+            if (piece.copy.sizes.empty()) {
+                // One run: cut it between elements.
+                std::int64_t bytes = room() / size_of(piece.source_dtype) * size_of(piece.source_dtype);
+                if (bytes > kRunAlignment) {
+                    bytes -= bytes % kRunAlignment;
+                }
+                Piece first = piece;
+                first.copy.item = bytes;
+                append(std::move(first));
+                piece.copy.item -= bytes;
+                piece.copy.src_offset += bytes;
+                piece.copy.dst_offset += bytes;
+                continue;
+            }
+            const std::int64_t rows = piece.copy.sizes[0];
+            const std::int64_t fit = room() / (piece.wire_bytes() / rows);
+            if (fit > 0) {
+                Piece first = piece;
+                first.copy = slice_outer(piece.copy, 0, fit);
+                append(std::move(first));
+                piece.copy = slice_outer(piece.copy, fit, rows);
+                continue;
+            }
+            if (!chunk_.pieces.empty()) {
+                close();
+                continue;
+            }
+            // Not even one row fits into an empty chunk: row by row.
+            for (std::int64_t row = 0; row < rows; ++row) {
+                Piece one = piece;
+                one.copy = coalesce(slice_outer(piece.copy, row, row + 1), piece.converts());
+                add_box(std::move(one));
+            }
+            return;
+        }
+        append(std::move(piece));
+    }
+
+    std::int64_t limit_;
+    OwnerSets& sets_;
+    std::vector<Chunk>& out_;
+    Chunk chunk_;
+    OwnerSetId common_ = 0;
+    OwnerSetId owners_now_ = 0;
+    const RoutedPiece* head_ = nullptr;
+};
+
+// [first, end) of `chunks` are those of one group, by owner: deals them out one of each owner at a time.
+void interleave_owners(std::vector<Chunk>& chunks, std::size_t first, std::size_t rotation) {
+    std::vector<std::vector<Chunk>> by_owner;
+    for (std::size_t i = first; i < chunks.size(); ++i) {
+        if (by_owner.empty() || by_owner.back().front().owner != chunks[i].owner) {
+            by_owner.emplace_back();
+        }
+        by_owner.back().push_back(std::move(chunks[i]));
+    }
+    const std::size_t total = chunks.size() - first;
+    chunks.resize(first);
+    for (std::size_t turn = 0; chunks.size() - first < total; ++turn) {
+        for (std::size_t k = 0; k < by_owner.size(); ++k) {
+            std::vector<Chunk>& mine = by_owner[(k + rotation) % by_owner.size()];
+            if (turn < mine.size()) {
+                chunks.push_back(std::move(mine[turn]));
+            }
+        }
+    }
+}
+
+}  // namespace
+
+Path choose_path(const Piece& piece, RouteOptions::PathChoice choice) {
+    using Choice = RouteOptions::PathChoice;
+    if (choice == Choice::kMapped) {
+        return Path::kMapped;
+    }
+    const bool narrows = size_of(piece.source_dtype) > size_of(piece.parameter_dtype);
+    if (choice == Choice::kPacked || narrows) {
+        return Path::kPacked;
+    }
+    if (choice == Choice::kDirect) {
+        return Path::kDirect;
+    }
+    return source_is_contiguous(piece.copy) || source_run(piece.copy) >= kDirectRun ? Path::kDirect : Path::kPacked;
+}
+
+std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, std::int64_t chunk_bytes, std::size_t rotation,
+                               OwnerSets& sets) {
+    std::stable_sort(pieces.begin(), pieces.end(),
+                     [](const RoutedPiece& a, const RoutedPiece& b) { return order_key(a) < order_key(b); });
+    std::vector<Chunk> chunks;
+    ChunkFiller filler(chunk_bytes, sets, chunks);
+    std::size_t group_begin = 0;
+    for (std::size_t i = 0; i < pieces.size();) {
+        RoutedPiece& piece = pieces[i];
+        std::size_t next = i + 1;
+        while (next < pieces.size() && join(piece, pieces[next])) {
+            ++next;
+        }
+        filler.add(piece);
+        if (next == pieces.size() || !same_chunk_list(piece, pieces[next])) {
+            filler.close();
+        }
+        if (next == pieces.size() || pieces[next].group_position != piece.group_position) {
+            interleave_owners(chunks, group_begin, rotation);
+            group_begin = chunks.size();
+        }
+        i = next;
+    }
+    return chunks;
+}
+
+}  // namespace sluice

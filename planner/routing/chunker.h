@@ -1,0 +1,32 @@
+#pragma once
+
+#include "planner/plan.h"
+#include "planner/router.h"
+#include "planner/routing/owner_grid.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace sluice {
+
+/// A piece with its owner decided.
+struct RoutedPiece {
+    Piece piece;
+    std::int32_t group_position = 0;  ///< Of its group in the group order.
+    GroupId group = 0;
+    int owner = 0;
+    OwnerSetId owners = 0;  ///< All ranks that own its bytes.
+    Path path = Path::kDirect;
+};
+
+/// By which path a piece should travel. Direct where the owner's side is one run, or runs long enough to be worth a
+/// read each; packed for the rest, and always where the owner has to narrow elements.
+Path choose_path(const Piece& piece, RouteOptions::PathChoice choice);
+
+/// Sorts the pieces of one demand, joins neighbours, and cuts them into chunks of at most `chunk_bytes`, in the order in which
+/// they are read: by group order, and in a group one chunk of each owner after the other, starting with another
+/// owner for each `rotation`.
+std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, std::int64_t chunk_bytes, std::size_t rotation,
+                               OwnerSets& sets);
+
+}  // namespace sluice
