@@ -1,0 +1,30 @@
+#pragma once
+
+#include <deque>
+
+namespace sluice::transport {
+
+/// Nodes that are taken and given back all the time. Grows to the most that were out at once, then allocates nothing
+/// more. `T` has a member `T* next_free`. One thread, or under the owner's lock.
+template <class T>
+class NodePool {
+public:
+    T* take() {
+        if (free_ == nullptr) {
+            return &nodes_.emplace_back();
+        }
+        T* node = free_;
+        free_ = node->next_free;
+        return node;
+    }
+    void give_back(T* node) {
+        node->next_free = free_;
+        free_ = node;
+    }
+
+private:
+    std::deque<T> nodes_;
+    T* free_ = nullptr;
+};
+
+}  // namespace sluice::transport
