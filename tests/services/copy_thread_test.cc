@@ -1,0 +1,151 @@
+#include "runtime/services/copy_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <pthread.h>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+class Job final : public CopyJob {
+public:
+    std::function<void()> on_run = [] {};
+    std::function<void(Job&)> on_finished = [](Job&) {};
+    void run() override { on_run(); }
+    void finished() override { on_finished(*this); }
+};
+
+TEST(CopyThreadTest, RunsInOrderOnItsThreadAndFinishesOnTheLoop) {
+    EventLoop loop("loop");
+    CopyThread copy_thread(loop, "copy-of-a-long-name");
+    std::vector<int> ran;
+    std::vector<int> finished;
+    std::promise<void> done;
+    std::vector<std::unique_ptr<Job>> jobs;
+    for (int i = 0; i < 100; ++i) {
+        jobs.push_back(std::make_unique<Job>());
+        jobs.back()->on_run = [&, i] {
+            char name[16] = {};
+            pthread_getname_np(pthread_self(), name, sizeof(name));
+            EXPECT_STREQ(name, "copy-of-a-long-");
+            EXPECT_FALSE(loop.on_loop_thread());
+            ran.push_back(i);
+        };
+        jobs.back()->on_finished = [&, i](Job& job) {
+            EXPECT_TRUE(loop.on_loop_thread());
+            EXPECT_TRUE(job.was_run());
+            finished.push_back(i);
+            if (i == 99) {
+                done.set_value();
+            }
+        };
+    }
+    for (const auto& job : jobs) {
+        copy_thread.enqueue(*job);
+    }
+    done.get_future().wait();
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_EQ(ran[static_cast<std::size_t>(i)], i);
+        EXPECT_EQ(finished[static_cast<std::size_t>(i)], i);
+    }
+    EXPECT_EQ(ran.size(), 100u);
+    EXPECT_EQ(finished.size(), 100u);
+}
+
+TEST(CopyThreadTest, AJobMayBeEnqueuedAgainOrDieWhenItHasFinished) {
+    EventLoop loop("loop");
+    CopyThread copy_thread(loop, "copy");
+    std::promise<void> done;
+    auto job = std::make_unique<Job>();
+    int runs = 0;
+    job->on_run = [&] { ++runs; };
+    job->on_finished = [&](Job&) {
+        if (runs < 50) {
+            copy_thread.enqueue(*job);
+        } else {
+            job.reset();
+            done.set_value();
+        }
+    };
+    copy_thread.enqueue(*job);
+    done.get_future().wait();
+    EXPECT_EQ(runs, 50);
+    EXPECT_EQ(job, nullptr);
+}
+
+TEST(CopyThreadTest, StoppingRunsNoMoreAndFinishesAllInOrder) {
+    EventLoop loop("loop");
+    std::vector<int> ran;
+    std::vector<std::pair<int, bool>> finished;
+    std::vector<std::unique_ptr<Job>> jobs;
+    std::promise<void> started;
+    std::promise<void> go_on;
+    {
+        CopyThread copy_thread(loop, "copy");
+        for (int i = 0; i < 10; ++i) {
+            jobs.push_back(std::make_unique<Job>());
+            jobs.back()->on_run = [&, i] {
+                ran.push_back(i);
+                started.set_value();
+                go_on.get_future().wait();
+            };
+            jobs.back()->on_finished = [&, i](Job& job) { finished.emplace_back(i, job.was_run()); };
+            copy_thread.enqueue(*jobs.back());
+        }
+        started.get_future().wait();
+        // The first job ends only once the destructor is waiting for it, or is about to.
+        std::thread([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            go_on.set_value();
+        }).detach();
+    }
+    loop.run_and_wait([] {});
+    EXPECT_EQ(ran, std::vector<int>{0});
+    ASSERT_EQ(finished.size(), 10u);
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(finished[static_cast<std::size_t>(i)], std::make_pair(i, i == 0));
+    }
+}
+
+TEST(CopyThreadTest, ManyThreadsEnqueue) {
+    EventLoop loop("loop");
+    CopyThread copy_thread(loop, "copy");
+    constexpr int kThreads = 4;
+    constexpr int kJobs = 250;
+    std::vector<Job> jobs(kThreads * kJobs);
+    std::atomic<int> runs{0};
+    int finished = 0;  // On the loop only.
+    std::promise<void> done;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < kJobs; ++i) {
+                Job& job = jobs[static_cast<std::size_t>(t * kJobs + i)];
+                job.on_run = [&] { ++runs; };
+                job.on_finished = [&](Job&) {
+                    if (++finished == kThreads * kJobs) {
+                        done.set_value();
+                    }
+                };
+                copy_thread.enqueue(job);
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    done.get_future().wait();
+    EXPECT_EQ(runs.load(), kThreads * kJobs);
+}
+
+}  // namespace
+}  // namespace sluice
