@@ -1,5 +1,5 @@
 # Options and compile flags shared by all targets.
-option(SLUICE_BUILD_TESTS "Build the tests" ON)
+option(SLUICE_BUILD_TESTS "Build the tests and the bench drivers" ON)
 option(SLUICE_BUILD_BENCH "Build the bench programs" ON)
 option(SLUICE_WERROR "Treat warnings as errors" OFF)
 set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers for all targets: address,undefined or thread")

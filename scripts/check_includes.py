@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that includes go one way through the layers and that libraries stay behind the layer that wraps them.
+"""Checks that includes go one way through the layers, that libraries stay behind the layer that wraps them, that a
+source includes its own header first (which proves that header self-contained) and that headers have their guard.
 
     scripts/check_includes.py [ROOT]      ROOT: the source tree (default: this one)
 
@@ -52,15 +53,22 @@ def violations(root):
             if layer is None:
                 yield f"{name}: lies in no layer, move it into one of: {' '.join([*BELOW, *TOP])}"
                 continue
-            for number, line in enumerate(file.read_text().splitlines(), 1):
-                match = INCLUDE.match(line)
-                if match:
-                    reason = refused(layer, match[1], match[2], root)
-                    if reason:
-                        yield f"{name}:{number}: {reason}"
+            lines = file.read_text().splitlines()
+            includes = [(number, match) for number, line in enumerate(lines, 1) if (match := INCLUDE.match(line))]
+            for number, match in includes:
+                reason = refused(layer, match[1], match[2])
+                if reason:
+                    yield f"{name}:{number}: {reason}"
+            own = file.with_suffix(".h")
+            if file.suffix != ".h" and own.exists():
+                first = includes[0][1][2] if includes else "nothing"
+                if first != own.relative_to(root).as_posix():
+                    yield f"{name}: includes {first} first, must be its own header"
+            if file.suffix == ".h" and "#pragma once" not in lines:
+                yield f"{name}: lacks #pragma once"
 
 
-def refused(layer, bracket, included, root):
+def refused(layer, bracket, included):
     if bracket == "<":
         for pattern, allowed in WRAPPED.items():
             if re.fullmatch(pattern, included) and layer not in allowed:

@@ -35,7 +35,7 @@ class CheckIncludes(unittest.TestCase):
 
     def test_what_is_allowed_passes(self):
         code, output = self.planted({
-            "runtime/exchange/a.h": '#include "planner/p.h"\n#include "transport/t.h"\n#include <vector>\n',
+            "runtime/exchange/a.h": '#pragma once\n#include "planner/p.h"\n#include "transport/t.h"\n#include <vector>\n',
             "transport/u.cc": "#include <ucp/api/ucp.h>\n",
             "runtime/services/m.cc": "#include <mpi.h>\n#include <chrono>\n",
             "tests/worker/w.cc": '#include "trainer/t.h"\n#include "worker/w.h"\n#include "tests/support/s.h"\n',
@@ -71,6 +71,16 @@ class CheckIncludes(unittest.TestCase):
         self.refused("worker/a.cc", '#include "b.h"', "include by the path from the root")
         self.refused("worker/a.cc", '#include "../planner/plan.h"', "include by the path from the root")
         self.refused("worker/a.cc", '#include "fmt/core.h"', "include libraries with <>")
+
+    def test_own_header_first_and_guards(self):
+        code, output = self.planted({
+            "planner/a.h": "#pragma once\n",
+            "planner/a.cc": '#include "planner/b.h"\n#include "planner/a.h"\n',
+            "planner/b.h": "int b();\n",
+        })
+        self.assertEqual(code, 1)
+        self.assertIn("planner/a.cc: includes planner/b.h first, must be its own header", output)
+        self.assertIn("planner/b.h: lacks #pragma once", output)
 
     def test_a_file_outside_the_layers(self):
         code, output = self.planted({"runtime/other/a.h": "#pragma once\n"})

@@ -1,0 +1,21 @@
+# Installs the build, then builds and runs a project that finds the installed package: all of it, and the planner alone.
+include(${CMAKE_CURRENT_LIST_DIR}/script_support.cmake)
+set(prefix ${WORK_DIR}/prefix)
+run(ignored ${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
+set(flags)
+if(SANITIZE)
+  set(flags "-fsanitize=${SANITIZE}")
+endif()
+foreach(part planner whole)
+  run(ignored ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer/${part} -B ${WORK_DIR}/${part} -G ${GENERATOR}
+      -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} "-DCMAKE_CXX_FLAGS=${flags}")
+  run(ignored ${CMAKE_COMMAND} --build ${WORK_DIR}/${part})
+  run(output ${WORK_DIR}/${part}/consumer)
+  message("${part}: ${output}")
+endforeach()
+if(EXISTS ${prefix}/bin/sluice)
+  run(output ${prefix}/bin/sluice --help)
+endif()
+run_and_fail(output ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer/planner -B ${WORK_DIR}/unknown -G ${GENERATOR}
+    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${prefix} -DCOMPONENT=nonsense)
+expect("${output}" "no component 'nonsense'")
