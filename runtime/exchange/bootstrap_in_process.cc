@@ -1,0 +1,77 @@
+#include "runtime/exchange/bootstrap_in_process.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+namespace sluice {
+
+namespace {
+
+class InProcessBootstrap final : public Bootstrap {
+public:
+    struct Mailbox {
+        std::mutex mutex;
+        std::condition_variable arrived;
+        std::deque<Received> messages;
+    };
+    using Mailboxes = std::vector<std::unique_ptr<Mailbox>>;
+
+    InProcessBootstrap(int rank, std::shared_ptr<Mailboxes> mailboxes) : rank_(rank), mailboxes_(std::move(mailboxes)) {}
+
+    [[nodiscard]] int rank() const override { return rank_; }
+    [[nodiscard]] int size() const override { return static_cast<int>(mailboxes_->size()); }
+
+protected:
+    Status start_send(int to, Blob message) override {
+        Mailbox& mailbox = *(*mailboxes_)[static_cast<std::size_t>(to)];
+        const std::lock_guard lock(mailbox.mutex);
+        mailbox.messages.push_back({rank_, std::move(message)});
+        mailbox.arrived.notify_one();
+        return ok_status();
+    }
+
+    Result<std::optional<Received>> poll() override {
+        Mailbox& mailbox = mine();
+        const std::lock_guard lock(mailbox.mutex);
+        if (mailbox.messages.empty()) {
+            return std::optional<Received>();
+        }
+        std::optional<Received> received = std::move(mailbox.messages.front());
+        mailbox.messages.pop_front();
+        return received;
+    }
+
+    bool sends_done() override { return true; }
+
+    void pause(int /*tries*/) override {
+        constexpr std::chrono::milliseconds kDeadlineStep{5};
+        Mailbox& mailbox = mine();
+        std::unique_lock lock(mailbox.mutex);
+        mailbox.arrived.wait_for(lock, kDeadlineStep, [&] { return !mailbox.messages.empty(); });
+    }
+
+private:
+    Mailbox& mine() { return *(*mailboxes_)[static_cast<std::size_t>(rank_)]; }
+
+    int rank_;
+    std::shared_ptr<Mailboxes> mailboxes_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Bootstrap>> in_process_bootstraps(int size) {
+    auto mailboxes = std::make_shared<InProcessBootstrap::Mailboxes>();
+    std::vector<std::unique_ptr<Bootstrap>> result;
+    for (int rank = 0; rank < size; ++rank) {
+        mailboxes->push_back(std::make_unique<InProcessBootstrap::Mailbox>());
+    }
+    for (int rank = 0; rank < size; ++rank) {
+        result.push_back(std::make_unique<InProcessBootstrap>(rank, mailboxes));
+    }
+    return result;
+}
+
+}  // namespace sluice

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "runtime/exchange/bootstrap.h"
+
+#include <memory>
+#include <vector>
+
+namespace sluice {
+
+/// The bootstraps of `size` ranks that are threads of this process, by rank. Each may outlive the others; a rank that is gone
+/// is one that nobody hears from.
+std::vector<std::unique_ptr<Bootstrap>> in_process_bootstraps(int size);
+
+}  // namespace sluice
