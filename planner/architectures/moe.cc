@@ -12,6 +12,8 @@ void qwen3_moe(TensorList& list, ConfigReader& reader) {
     const std::int64_t expert_width = reader.size("moe_intermediate_size");
     const std::int64_t sparse_step = reader.size_or("decoder_sparse_step", 1);
     const std::vector<std::int64_t> mlp_only = reader.list_or_empty("mlp_only_layers");
+    const bool all_sparse = sparse_step == 1 && mlp_only.empty();
+    const std::int64_t dense_width = all_sparse ? reader.size_or("intermediate_size", 1) : reader.size("intermediate_size");
     check_experts(reader, sizes, experts);
     if (!reader.status().ok()) {
         return;
@@ -22,7 +24,7 @@ void qwen3_moe(TensorList& list, ConfigReader& reader) {
         add_layer_norms(list, sizes, layer);
         add_attention(list, sizes, dim, {.qkv_bias = bias, .o_bias = bias, .qk_norm = true}, layer);
         if ((n + 1) % sparse_step != 0 || std::find(mlp_only.begin(), mlp_only.end(), n) != mlp_only.end()) {
-            add_gated_mlp(list, sizes.hidden, reader.size("intermediate_size"), layer + "mlp.");
+            add_gated_mlp(list, sizes.hidden, dense_width, layer + "mlp.");
             continue;
         }
         list.add(layer + "mlp.gate.weight", {experts, sizes.hidden});
