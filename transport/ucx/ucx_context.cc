@@ -1,0 +1,58 @@
+#include "transport/ucx/ucx_context.h"
+
+#include "runtime/services/log.h"
+#include "transport/ucx/ucx_log.h"
+#include "transport/ucx/ucx_status.h"
+
+#include <fmt/format.h>
+
+namespace sluice::transport {
+namespace {
+
+struct ReleaseConfig {
+    void operator()(ucp_config_t* config) const { ucp_config_release(config); }
+};
+
+void set_features(ucp_params_t& params, std::uint64_t features) {
+    params.field_mask |= UCP_PARAM_FIELD_FEATURES;
+    params.features = features;
+}
+
+void set_name(ucp_params_t& params, const char* name) {
+    params.field_mask |= UCP_PARAM_FIELD_NAME;
+    params.name = name;
+}
+
+}  // namespace
+
+Result<UcxContext> UcxContext::open(std::span<const UcxSetting> settings) {
+    take_ucx_error();
+    ucp_config_t* raw_config = nullptr;
+    if (const ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config); status != UCS_OK) {
+        return from_ucs(status, "reading UCX's configuration (UCX_* variables)" + take_ucx_error());
+    }
+    const std::unique_ptr<ucp_config_t, ReleaseConfig> config(raw_config);
+    for (const UcxSetting& setting : settings) {
+        const ucs_status_t status = ucp_config_modify(config.get(), setting.key.c_str(), setting.value.c_str());
+        if (status != UCS_OK) {
+            // A default of ours that this UCX does not know; what it is for is checked on the links themselves.
+            log::info("UCX does not take {}={}: {}", setting.key, setting.value, ucs_status_string(status));
+        }
+    }
+    ucp_params_t params{};
+    set_features(params, UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP);
+    set_name(params, "sluice");
+    ucp_context_h handle = nullptr;
+    if (const ucs_status_t status = ucp_init(&params, config.get(), &handle); status != UCS_OK) {
+        return from_ucs(status, "starting UCX" + take_ucx_error() + "; look at UCX_TLS and UCX_NET_DEVICES");
+    }
+    return UcxContext(handle);
+}
+
+std::uint64_t UcxContext::memory_types() const {
+    ucp_context_attr_t attributes{};
+    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+    return ucp_context_query(handle(), &attributes) == UCS_OK ? attributes.memory_types : 0;
+}
+
+}  // namespace sluice::transport

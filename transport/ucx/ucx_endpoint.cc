@@ -1,0 +1,303 @@
+#include "transport/ucx/ucx_endpoint.h"
+
+#include "runtime/services/log.h"
+#include "transport/ucx/link_classifier.h"
+#include "transport/ucx/ucx_log.h"
+#include "transport/ucx/ucx_status.h"
+#include "transport/ucx/ucx_transport_impl.h"
+
+#include <fmt/format.h>
+
+#include <cassert>
+#include <utility>
+
+namespace sluice::transport {
+namespace {
+
+void set_address(ucp_ep_params_t& params, std::span<const std::byte> address) {
+    params.field_mask |= UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+    params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+}
+
+// Without peer error mode, a get from a dead peer may never end.
+void set_error_handling(ucp_ep_params_t& params, ucp_err_handler_cb_t callback, void* argument) {
+    params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler = {callback, argument};
+}
+
+void set_flags(ucp_request_param_t& params, std::uint32_t flags) {
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = flags;
+}
+
+void set_local_region(ucp_request_param_t& params, const UcxMemoryRegion& region) {
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    params.memh = region.handle();
+    params.memory_type = to_ucs(region.kind());
+}
+
+}  // namespace
+
+UcxEndpoint::UcxEndpoint(UcxTransport& transport, int peer, PeerLostHandler on_lost)
+    : transport_(transport), peer_(peer), on_lost_(std::move(on_lost)) {
+    transport_.add(*this);
+}
+
+UcxEndpoint::~UcxEndpoint() {
+    if (handle_ != nullptr || in_flight_ > 0 || closing_requests_ > 0) {
+        struct Ignore final : Completion {
+            void complete(const Status&) override {}
+        } ignore;
+        closers_.clear();  // Whoever waits for the end of this endpoint is the one who destroys it.
+        close(/*force=*/true, ignore);
+        while (step_ != Step::kClosed) {
+            transport_.progress();
+        }
+    }
+    transport_.forget(*this);
+}
+
+Status UcxEndpoint::open(const UcxAddressFields& address) {
+    SLUICE_ASSIGN_OR_RETURN(const UcxKeyFields probe, decode_key(address.probe_key));
+    take_ucx_error();
+    ucp_ep_params_t params{};
+    set_address(params, address.ucx);
+    set_error_handling(params, on_error, this);
+    if (const ucs_status_t status = ucp_ep_create(transport_.worker(), &params, &handle_); status != UCS_OK) {
+        handle_ = nullptr;
+        return from_ucs(status,
+                        fmt::format("connecting to rank {}{}; both sides need a transport in common (UCX_TLS, "
+                                    "UCX_NET_DEVICES)",
+                                    peer_, take_ucx_error()),
+                        peer_);
+    }
+    SLUICE_ASSIGN_OR_RETURN(probe_key_, UcxRemoteKey::open(handle_, probe, peer_));
+    if (probe_key_->size() < UcxTransport::kProbeBytes) {
+        return invalid_argument(
+            fmt::format("rank {} runs another version of Sluice: its probe has {} bytes", peer_, probe_key_->size()));
+    }
+    // The first get makes the connection; the second one then travels as all later ones will.
+    start_probe(1);
+    return ok_status();
+}
+
+Status UcxEndpoint::refusal() const {
+    if (lost_) {
+        return from_ucs(*lost_, fmt::format("rank {} is lost", peer_), peer_);
+    }
+    if (step_ != Step::kOpen) {
+        return {StatusCode::kAborted, fmt::format("the endpoint to rank {} was closed", peer_), peer_};
+    }
+    return ok_status();
+}
+
+void UcxEndpoint::refuse(UcxOperation& operation, Status why) {
+    operation.refusal = std::move(why);
+    transport_.operations().ended(operation, UCS_OK);
+}
+
+void UcxEndpoint::get(std::byte* local, std::size_t size, const MemoryRegion& region, std::uint64_t remote_address,
+                      const RemoteKey& key, Completion& completion) {
+    assert(transport_.loop().on_loop_thread());
+    assert(size > 0 && local >= region.data() && local + size <= region.data() + region.size());
+    UcxOperation& operation = transport_.operations().take(UcxOperation::Kind::kGet, *this, &completion);
+    ++in_flight_;
+    if (lost_ || step_ != Step::kOpen) {
+        refuse(operation, refusal());
+        return;
+    }
+    const auto& remote = static_cast<const UcxRemoteKey&>(key);
+    if (!remote.covers(remote_address, size)) {
+        refuse(operation, invalid_argument(fmt::format("get of {} bytes at {:#x} is outside of the region of rank {}, "
+                                                       "{} bytes at {:#x}",
+                                                       size, remote_address, peer_, remote.size(), remote.address())));
+        return;
+    }
+    ucp_request_param_t params = OperationQueue::parameters(operation);
+    set_local_region(params, static_cast<const UcxMemoryRegion&>(region));
+    set_flags(params, UCP_OP_ATTR_FLAG_MULTI_SEND);
+    transport_.operations().started(operation,
+                                    ucp_get_nbx(handle_, local, size, remote_address, remote.handle(), &params));
+}
+
+void UcxEndpoint::send(std::span<const std::byte> header, std::span<const std::byte> payload, Completion& completion) {
+    assert(transport_.loop().on_loop_thread());
+    UcxOperation& operation = transport_.operations().take(UcxOperation::Kind::kSend, *this, &completion);
+    ++in_flight_;
+    if (lost_ || step_ != Step::kOpen) {
+        refuse(operation, refusal());
+        return;
+    }
+    if (header.size() + payload.size() > transport_.max_message_bytes()) {
+        refuse(operation,
+               invalid_argument(fmt::format("a message of {} bytes is over the limit of {}; send it in parts",
+                                            header.size() + payload.size(), transport_.max_message_bytes())));
+        return;
+    }
+    ucp_request_param_t params = OperationQueue::parameters(operation);
+    set_flags(params, UCP_AM_SEND_FLAG_EAGER);
+    transport_.operations().started(operation, ucp_am_send_nbx(handle_, UcxTransport::kMessageId, header.data(),
+                                                               header.size(), payload.data(), payload.size(), &params));
+}
+
+void UcxEndpoint::start_probe(std::size_t size) {
+    UcxOperation& operation = transport_.operations().take(UcxOperation::Kind::kProbe, *this, nullptr);
+    ++in_flight_;
+    const UcxMemoryRegion& target = transport_.probe_target();
+    ucp_request_param_t params = OperationQueue::parameters(operation);
+    set_local_region(params, target);
+    const ucs_status_ptr_t request =
+        ucp_get_nbx(handle_, target.data(), size, probe_key_->address(), probe_key_->handle(), &params);
+    if (probes_ended_ == 1 && !UCS_PTR_IS_ERR(request)) {
+        link_ = guess_link(handle_);
+        if (request != nullptr) {
+            link_ = link_of_get(request, *link_);
+        } else {
+            link_->link_class = LinkClass::kOneSided;  // Nobody else was asked.
+        }
+        log::info("link to rank {}: {}, {}", peer_, link_->transport,
+                  link_->link_class == LinkClass::kOneSided ? "one-sided" : "emulated: a get needs the owner's CPU");
+    }
+    transport_.operations().started(operation, request);
+}
+
+void UcxEndpoint::probe_ended(ucs_status_t status) {
+    ++probes_ended_;
+    if (status == UCS_OK && probes_ended_ == 1 && step_ == Step::kOpen && !lost_) {
+        start_probe(UcxTransport::kProbeBytes);
+        return;
+    }
+    probe_key_.reset();
+}
+
+Result<std::unique_ptr<RemoteKey>> UcxEndpoint::unpack_key(std::span<const std::byte> packed) {
+    assert(transport_.loop().on_loop_thread());
+    SLUICE_RETURN_IF_ERROR(refusal());
+    SLUICE_ASSIGN_OR_RETURN(const UcxKeyFields fields, decode_key(packed));
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<UcxRemoteKey> key, UcxRemoteKey::open(handle_, fields, peer_));
+    return std::unique_ptr<RemoteKey>(std::move(key));
+}
+
+LinkInfo UcxEndpoint::link() const {
+    if (link_) {
+        return *link_;
+    }
+    return handle_ != nullptr ? guess_link(handle_) : LinkInfo{};
+}
+
+Status UcxEndpoint::status_of(const UcxOperation& operation) const {
+    if (!operation.refusal.ok()) {
+        return operation.refusal;
+    }
+    if (operation.status == UCS_OK) {
+        return ok_status();
+    }
+    return from_ucs(
+        operation.status,
+        fmt::format("{} rank {}", operation.kind == UcxOperation::Kind::kSend ? "sending to" : "reading from", peer_),
+        peer_);
+}
+
+void UcxEndpoint::operation_ended(UcxOperation& operation) {
+    switch (operation.kind) {
+        case UcxOperation::Kind::kGet:
+        case UcxOperation::Kind::kSend: {
+            Completion* completion = operation.completion;
+            const Status status = status_of(operation);
+            transport_.operations().give_back(operation);
+            --in_flight_;
+            if (step_ != Step::kOpen) {
+                transport_.mark_closing(*this);  // Before the callback, after which we may be gone.
+            }
+            completion->complete(status);
+            return;
+        }
+        case UcxOperation::Kind::kProbe: {
+            const ucs_status_t status = operation.status;
+            transport_.operations().give_back(operation);
+            --in_flight_;
+            probe_ended(status);
+            break;
+        }
+        case UcxOperation::Kind::kFlush:
+        case UcxOperation::Kind::kClose:
+            transport_.operations().give_back(operation);
+            --closing_requests_;
+            break;
+    }
+    if (step_ != Step::kOpen) {
+        transport_.mark_closing(*this);
+    }
+}
+
+void UcxEndpoint::on_error(void* argument, ucp_ep_h, ucs_status_t status) {
+    auto* self = static_cast<UcxEndpoint*>(argument);
+    self->lost_ = status;
+    self->transport_.mark_lost(*self);
+}
+
+void UcxEndpoint::tell_lost() {
+    if (step_ != Step::kOpen) {
+        advance_close();
+    } else if (on_lost_) {
+        // A copy, since the endpoint may be destroyed by its own handler.
+        const PeerLostHandler on_lost = on_lost_;
+        on_lost(from_ucs(*lost_, fmt::format("rank {} is lost", peer_), peer_));
+    }
+}
+
+void UcxEndpoint::close(bool force, Completion& completion) {
+    assert(transport_.loop().on_loop_thread());
+    force_ = force_ || force;
+    if (step_ == Step::kOpen) {
+        step_ = Step::kDraining;
+    }
+    closers_.push_back(&completion);
+    transport_.mark_closing(*this);
+}
+
+void UcxEndpoint::close_handle(bool force) {
+    UcxOperation& operation = transport_.operations().take(UcxOperation::Kind::kClose, *this, nullptr);
+    ++closing_requests_;
+    ucp_request_param_t params = OperationQueue::parameters(operation);
+    set_flags(params, force ? UCP_EP_CLOSE_FLAG_FORCE : 0);
+    step_ = Step::kClosing;
+    const ucp_ep_h handle = std::exchange(handle_, nullptr);  // Dead from here on, whatever the outcome.
+    transport_.operations().started(operation, ucp_ep_close_nbx(handle, &params));
+}
+
+void UcxEndpoint::advance_close() {
+    if (step_ == Step::kDraining || step_ == Step::kFlushing) {
+        if (force_ || lost_) {
+            if (handle_ != nullptr) {
+                close_handle(/*force=*/true);
+            } else {
+                step_ = Step::kClosing;  // It never came to be.
+            }
+        } else if (in_flight_ == 0 && closing_requests_ == 0) {
+            if (step_ == Step::kDraining) {
+                // Flushing apart from closing, because until the close itself has begun it can still be forced.
+                step_ = Step::kFlushing;
+                UcxOperation& operation = transport_.operations().take(UcxOperation::Kind::kFlush, *this, nullptr);
+                ++closing_requests_;
+                ucp_request_param_t params = OperationQueue::parameters(operation);
+                transport_.operations().started(operation, ucp_ep_flush_nbx(handle_, &params));
+            } else {
+                close_handle(/*force=*/false);
+            }
+        }
+    }
+    if (step_ == Step::kClosing && in_flight_ == 0 && closing_requests_ == 0) {
+        step_ = Step::kClosed;
+        probe_key_.reset();
+    }
+    if (step_ == Step::kClosed) {
+        const std::vector<Completion*> closers = std::exchange(closers_, {});
+        for (Completion* closer : closers) {
+            closer->complete(ok_status());  // The last one may destroy us.
+        }
+    }
+}
+
+}  // namespace sluice::transport

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "transport/transport.h"
+#include "transport/ucx/ucx_operation.h"
+#include "transport/ucx/ucx_remote_key.h"
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace sluice::transport {
+
+class UcxTransport;
+
+/// A UCP endpoint with what is in flight on it.
+class UcxEndpoint final : public Endpoint {
+public:
+    UcxEndpoint(UcxTransport& transport, int peer, PeerLostHandler on_lost);
+    /// Closes by force, and waits for that, when close() has not come to its end.
+    ~UcxEndpoint() override;
+
+    /// Once, right after construction. The probe that finds out the link is started too.
+    Status open(const UcxAddressFields& address);
+
+    void get(std::byte* local, std::size_t size, const MemoryRegion& region, std::uint64_t remote_address,
+             const RemoteKey& key, Completion& completion) override;
+    void send(std::span<const std::byte> header, std::span<const std::byte> payload, Completion& completion) override;
+    Result<std::unique_ptr<RemoteKey>> unpack_key(std::span<const std::byte> packed) override;
+    [[nodiscard]] LinkInfo link() const override;
+    void close(bool force, Completion& completion) override;
+
+    // What follows is called by the transport, outside of UCX's progress.
+
+    /// One of our operations has ended; it goes back to the pool. May destroy the endpoint.
+    void operation_ended(UcxOperation& operation);
+    /// UCX has reported the peer as lost. May destroy the endpoint.
+    void tell_lost();
+    /// Takes closing a step further, if it can go. May destroy the endpoint.
+    void advance_close();
+
+private:
+    enum class Step : std::uint8_t { kOpen, kDraining, kFlushing, kClosing, kClosed };
+
+    static void on_error(void* argument, ucp_ep_h endpoint, ucs_status_t status);
+
+    // Why nothing can be started here any more, or ok.
+    [[nodiscard]] Status refusal() const;
+    [[nodiscard]] Status status_of(const UcxOperation& operation) const;
+    void refuse(UcxOperation& operation, Status why);
+    void start_probe(std::size_t size);
+    void probe_ended(ucs_status_t status);
+    void close_handle(bool force);
+
+    UcxTransport& transport_;
+    const int peer_;
+    PeerLostHandler on_lost_;
+    ucp_ep_h handle_ = nullptr;
+    std::optional<ucs_status_t> lost_;
+    std::unique_ptr<UcxRemoteKey> probe_key_;
+    int probes_ended_ = 0;
+    std::optional<LinkInfo> link_;  // Known once the second probe has been accepted.
+    int in_flight_ = 0;             // Gets, sends and probes.
+    int closing_requests_ = 0;      // Flush and close.
+    bool force_ = false;
+    Step step_ = Step::kOpen;
+    std::vector<Completion*> closers_;
+};
+
+}  // namespace sluice::transport

@@ -1,0 +1,166 @@
+#include "transport/ucx/ucx_transport.h"
+
+#include "runtime/services/log.h"
+#include "transport/ucx/ucx_key_format.h"
+#include "transport/ucx/ucx_library.h"
+#include "transport/ucx/ucx_log.h"
+#include "transport/ucx/ucx_status.h"
+#include "transport/ucx/ucx_transport_impl.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <utility>
+
+namespace sluice::transport {
+namespace {
+
+// A message must fit one fragment of every transport, since fragments of several messages may overtake each other.
+// UCX's limit for headers is that size less its own header; this is what is left on a transport of 8 KiB fragments.
+constexpr std::size_t kMaxMessageBytes = 8000;
+
+// The loop has other things to do than one worker's work: it comes back when either bound is reached.
+constexpr int kRoundsBeforeClock = 8;
+constexpr std::chrono::microseconds kLongestTurn{500};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> open_ucx_transport(EventLoop& loop, const UcxOptions& options) {
+    return UcxTransport::open(loop, options);
+}
+
+Result<std::unique_ptr<Transport>> UcxTransport::open(EventLoop& loop, const UcxOptions& options) {
+    assert(loop.on_loop_thread());
+    SLUICE_RETURN_IF_ERROR(check_ucx(loaded_ucx()));
+    if (!options.show_log) {
+        route_ucx_log();
+    }
+    SLUICE_ASSIGN_OR_RETURN(UcxContext context, UcxContext::open(options.settings));
+    SLUICE_ASSIGN_OR_RETURN(UcxWorker worker, UcxWorker::open(context.handle()));
+    std::unique_ptr<UcxTransport> transport(new UcxTransport(loop, std::move(context), std::move(worker)));
+    SLUICE_RETURN_IF_ERROR(transport->set_up());
+    return std::unique_ptr<Transport>(std::move(transport));
+}
+
+UcxTransport::UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker)
+    : loop_(loop), context_(std::move(context)), worker_(std::move(worker)) {}
+
+Status UcxTransport::set_up() {
+    max_message_bytes_ = std::min(worker_.max_header_bytes(), kMaxMessageBytes);
+    SLUICE_ASSIGN_OR_RETURN(probe_source_, register_memory(probe_memory_, MemoryKind::kHost, Access::kRemoteRead));
+    SLUICE_ASSIGN_OR_RETURN(probe_target_, register_memory(probe_memory_, MemoryKind::kHost, Access::kLocal));
+    SLUICE_RETURN_IF_ERROR(worker_.set_message_handler(kMessageId, on_message, this));
+    loop_.add_poller(*this);
+    polled_ = true;
+    return ok_status();
+}
+
+UcxTransport::~UcxTransport() {
+    assert(loop_.on_loop_thread() && !in_progress_);
+    assert(endpoints_.empty() && "endpoints die before their transport");
+    if (polled_) {
+        loop_.remove_poller(*this);
+    }
+}
+
+std::vector<std::byte> UcxTransport::address() const {
+    UcxAddressFields fields;
+    const std::vector<std::byte> key = probe_source_->packed_key();
+    fields.probe_key = key;
+    fields.ucx = worker_.address();
+    return encode_address(fields);
+}
+
+Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<std::byte> memory, MemoryKind kind,
+                                                                    Access access) {
+    assert(loop_.on_loop_thread());
+    return UcxMemoryRegion::open(context_, memory, kind, access);
+}
+
+Result<std::unique_ptr<Endpoint>> UcxTransport::connect(std::span<const std::byte> address, int peer,
+                                                        PeerLostHandler on_lost) {
+    assert(loop_.on_loop_thread());
+    SLUICE_ASSIGN_OR_RETURN(const UcxAddressFields fields, decode_address(address));
+    auto endpoint = std::make_unique<UcxEndpoint>(*this, peer, std::move(on_lost));
+    SLUICE_RETURN_IF_ERROR(endpoint->open(fields));
+    return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+const UcxMemoryRegion& UcxTransport::probe_target() const {
+    return static_cast<const UcxMemoryRegion&>(*probe_target_);
+}
+
+void UcxTransport::forget(UcxEndpoint& endpoint) {
+    std::erase(endpoints_, &endpoint);
+    std::erase(lost_, &endpoint);
+    std::erase(closing_, &endpoint);
+}
+
+bool UcxTransport::progress() {
+    assert(loop_.on_loop_thread() && !in_progress_);
+    in_progress_ = true;
+    const auto start = EventLoop::Clock::now();
+    bool busy = false;
+    do {
+        for (int round = 0; round < kRoundsBeforeClock; ++round) {
+            busy = ucp_worker_progress(worker_.handle()) != 0;
+            if (!busy) {
+                break;
+            }
+        }
+    } while (busy && EventLoop::Clock::now() - start < kLongestTurn);
+    in_progress_ = false;
+    // Whoever is told may have started something, which may need progress that no event announces.
+    return tell() || busy;
+}
+
+// One of each in turn, from lists that every call may change.
+bool UcxTransport::tell() {
+    bool told = false;
+    while (UcxOperation* operation = operations_.pop()) {
+        operation->endpoint->operation_ended(*operation);
+        told = true;
+    }
+    while (!lost_.empty()) {
+        UcxEndpoint* endpoint = lost_.back();
+        lost_.pop_back();
+        endpoint->tell_lost();
+        told = true;
+    }
+    while (!closing_.empty()) {
+        UcxEndpoint* endpoint = closing_.back();
+        closing_.pop_back();
+        endpoint->advance_close();
+        told = true;
+    }
+    return told;
+}
+
+bool UcxTransport::arm() {
+    if (!operations_.empty() || !lost_.empty() || !closing_.empty()) {
+        return false;
+    }
+    const ucs_status_t status = ucp_worker_arm(worker_.handle());
+    if (status != UCS_OK && status != UCS_ERR_BUSY) {
+        // Sleeping would leave everything to the safety tick; staying awake is the lesser evil.
+        log::error("UCX cannot wait for events: {}", ucs_status_string(status));
+    }
+    return status == UCS_OK;
+}
+
+ucs_status_t UcxTransport::on_message(void* argument, const void* header, std::size_t header_size, void* data,
+                                      std::size_t size, const ucp_am_recv_param_t* param) {
+    auto* self = static_cast<UcxTransport*>(argument);
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+        // Ours are eager; then `data` are no bytes but a descriptor. Not fetching it drops the message.
+        log::info("dropped a message of {} bytes that was announced instead of sent", size);
+        return UCS_OK;
+    }
+    if (self->handler_) {
+        self->handler_({static_cast<const std::byte*>(header), header_size},
+                       {static_cast<const std::byte*>(data), size});
+    }
+    return UCS_OK;
+}
+
+}  // namespace sluice::transport

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "runtime/base/settings.h"
+#include "runtime/services/event_loop.h"
+#include "transport/transport.h"
+
+#include <memory>
+#include <vector>
+
+namespace sluice::transport {
+
+struct UcxOptions {
+    /// Set on top of UCX's own configuration (Settings::ucx: our defaults where the user's environment has nothing).
+    std::vector<UcxSetting> settings;
+    /// UCX writes its log lines itself; otherwise they go to our log as debug lines. The first transport of a process decides.
+    bool show_log = false;
+};
+
+/// Opens a UCX transport on `loop`; called, and later destroyed, on the loop. Refuses a UCX library older than 1.22.
+/// `loop` must outlive it.
+Result<std::unique_ptr<Transport>> open_ucx_transport(EventLoop& loop, const UcxOptions& options);
+
+}  // namespace sluice::transport

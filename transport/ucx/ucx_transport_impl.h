@@ -1,0 +1,79 @@
+#pragma once
+
+#include "transport/ucx/ucx_context.h"
+#include "transport/ucx/ucx_endpoint.h"
+#include "transport/ucx/ucx_memory_region.h"
+#include "transport/ucx/ucx_operation.h"
+#include "transport/ucx/ucx_transport.h"
+#include "transport/ucx/ucx_worker.h"
+
+#include <array>
+#include <memory>
+#include <vector>
+
+namespace sluice::transport {
+
+/// The transport, for its endpoints and itself. Everybody else includes ucx_transport.h.
+class UcxTransport final : public Transport, private EventLoop::Poller {
+public:
+    static Result<std::unique_ptr<Transport>> open(EventLoop& loop, const UcxOptions& options);
+    ~UcxTransport() override;
+
+    [[nodiscard]] std::vector<std::byte> address() const override;
+    [[nodiscard]] std::size_t max_message_bytes() const override { return max_message_bytes_; }
+    void set_message_handler(MessageHandler handler) override { handler_ = std::move(handler); }
+    Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory, MemoryKind kind,
+                                                          Access access) override;
+    Result<std::unique_ptr<Endpoint>> connect(std::span<const std::byte> address, int peer,
+                                              PeerLostHandler on_lost) override;
+
+    // For endpoints.
+
+    /// The active message that carries ours.
+    static constexpr unsigned kMessageId = 0;
+    static constexpr std::size_t kProbeBytes = 64 << 10;
+
+    [[nodiscard]] EventLoop& loop() { return loop_; }
+    [[nodiscard]] ucp_worker_h worker() const { return worker_.handle(); }
+    [[nodiscard]] OperationQueue& operations() { return operations_; }
+    /// Where probes of all endpoints write what nobody reads.
+    [[nodiscard]] const UcxMemoryRegion& probe_target() const;
+
+    /// To be called on from progress(), outside of UCX: tell_lost() and advance_close().
+    void mark_lost(UcxEndpoint& endpoint) { lost_.push_back(&endpoint); }
+    void mark_closing(UcxEndpoint& endpoint) { closing_.push_back(&endpoint); }
+    void add(UcxEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+    void forget(UcxEndpoint& endpoint);
+
+    /// EventLoop::Poller; also what waits for a close in a destructor.
+    bool progress() override;
+
+private:
+    UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker);
+    Status set_up();
+
+    bool arm() override;
+    [[nodiscard]] int event_fd() const override { return worker_.event_fd(); }
+
+    static ucs_status_t on_message(void* argument, const void* header, std::size_t header_size, void* data,
+                                   std::size_t size, const ucp_am_recv_param_t* param);
+    bool tell();
+
+    EventLoop& loop_;
+    // Destroyed from the bottom to the top: worker, memory, context.
+    UcxContext context_;
+    alignas(64) std::array<std::byte, kProbeBytes> probe_memory_{};
+    std::unique_ptr<MemoryRegion> probe_source_;
+    std::unique_ptr<MemoryRegion> probe_target_;
+    UcxWorker worker_;
+    std::size_t max_message_bytes_ = 0;
+    MessageHandler handler_;
+    OperationQueue operations_;
+    std::vector<UcxEndpoint*> endpoints_;
+    std::vector<UcxEndpoint*> lost_;
+    std::vector<UcxEndpoint*> closing_;
+    bool polled_ = false;
+    bool in_progress_ = false;
+};
+
+}  // namespace sluice::transport
