@@ -1,43 +1,18 @@
 #include "runtime/services/event_loop.h"
 
+#include "tests/services/counted_new.h"
+
 #include <gtest/gtest.h>
 #include <time.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
-#include <new>
 #include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
-
-namespace {
-
-std::atomic<bool> count_allocations{false};
-std::atomic<int> allocations{0};
-
-void* counted_allocation(std::size_t size) {
-    if (count_allocations.load(std::memory_order_relaxed)) {
-        allocations.fetch_add(1, std::memory_order_relaxed);
-    }
-    void* memory = std::malloc(size == 0 ? 1 : size);
-    if (memory == nullptr) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return counted_allocation(size); }
-void* operator new[](std::size_t size) { return counted_allocation(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace sluice {
 namespace {
@@ -365,7 +340,7 @@ TEST_F(PollerTest, SteadyStateAllocatesNothing) {
         timer->start(1ms);
     });
     CallTask task([&] { poller.add_work(1, /*tell=*/false); });
-    count_allocations = true;
+    const test::AllocationCount allocations;
     for (int i = 1; i <= 100; ++i) {
         loop.post(task);
         time_until_done(2 * i - 1);
@@ -375,8 +350,7 @@ TEST_F(PollerTest, SteadyStateAllocatesNothing) {
     while (ticks.load() < 20) {
         std::this_thread::sleep_for(1ms);
     }
-    count_allocations = false;
-    EXPECT_EQ(allocations.load(), 0);
+    EXPECT_EQ(allocations.so_far(), 0);
     loop.run_and_wait([&] { timer.reset(); });
 }
 

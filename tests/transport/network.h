@@ -1,0 +1,106 @@
+#pragma once
+
+#include "runtime/services/event_loop.h"
+#include "transport/transport.h"
+#include "transport/ucx/ucx_transport.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace sluice::test {
+
+/// How long a test waits for what should come at once, also on a busy machine under a sanitizer.
+inline constexpr std::chrono::seconds kPatience{20};
+
+/// What a test runs over.
+enum class Network { kFakeOneSided, kFakeEmulated, kUcxTcp, kUcxCma };
+
+inline std::string to_string(Network network) {
+    switch (network) {
+        case Network::kFakeOneSided:
+            return "FakeOneSided";
+        case Network::kFakeEmulated:
+            return "FakeEmulated";
+        case Network::kUcxTcp:
+            return "UcxTcp";
+        case Network::kUcxCma:
+            return "UcxCma";
+    }
+    return "unknown";
+}
+inline void PrintTo(Network network, std::ostream* out) { *out << to_string(network); }
+
+inline bool is_ucx(Network network) { return network == Network::kUcxTcp || network == Network::kUcxCma; }
+
+inline transport::LinkClass expected_class(Network network) {
+    return network == Network::kUcxTcp || network == Network::kFakeEmulated ? transport::LinkClass::kEmulated
+                                                                            : transport::LinkClass::kOneSided;
+}
+
+inline transport::UcxOptions ucx_options(Network network) {
+    transport::UcxOptions options;
+    options.settings = {{"RNDV_THRESH", "inf"},
+                        {"NET_DEVICES", "lo"},
+                        {"TLS", network == Network::kUcxTcp ? "tcp,self" : "tcp,cma,self"}};
+    return options;
+}
+
+/// Counts and remembers ends. Waiting is for threads other than the loop.
+class CountedCompletion final : public transport::Completion {
+public:
+    void complete(const Status& status) override {
+        // Told under the lock: whoever waits may destroy us.
+        const std::lock_guard<std::mutex> lock(mutex_);
+        ++count_;
+        (status.ok() ? succeeded_ : failed_)++;
+        status_ = status;
+        condition_.notify_all();
+    }
+
+    /// True when `count` ends have been told in time.
+    [[nodiscard]] bool wait_for(int count = 1, std::chrono::nanoseconds patience = kPatience) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        return condition_.wait_for(lock, patience, [&] { return count_ >= count; });
+    }
+    [[nodiscard]] int count() const { return locked(count_); }
+    [[nodiscard]] int succeeded() const { return locked(succeeded_); }
+    [[nodiscard]] int failed() const { return locked(failed_); }
+    /// Of the last end.
+    [[nodiscard]] Status status() const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return status_;
+    }
+
+private:
+    [[nodiscard]] int locked(const int& value) const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return value;
+    }
+
+    mutable std::mutex mutex_;
+    std::condition_variable condition_;
+    int count_ = 0;
+    int succeeded_ = 0;
+    int failed_ = 0;
+    Status status_;
+};
+
+/// Byte `i` of a pattern.
+inline std::byte pattern(std::uint64_t seed, std::size_t i) {
+    return static_cast<std::byte>((seed + i) * 0x9E3779B97F4A7C15ULL >> 56);
+}
+inline std::vector<std::byte> pattern_bytes(std::uint64_t seed, std::size_t size) {
+    std::vector<std::byte> out(size);
+    for (std::size_t i = 0; i < size; ++i) {
+        out[i] = pattern(seed, i);
+    }
+    return out;
+}
+
+}  // namespace sluice::test
