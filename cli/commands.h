@@ -1,0 +1,19 @@
+#pragma once
+
+#include "cli/exit_code.h"
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace sluice::cli {
+
+/// What the program does once its arguments are parsed; returns the exit code.
+using Run = std::function<ExitCode()>;
+
+// Each adds its command to `app`. When the command line names it, `run` becomes what it does.
+void add_plan_command(CLI::App& app, Run& run);
+void add_info_command(CLI::App& app, Run& run);
+void add_inspect_command(CLI::App& app, Run& run);
+
+}  // namespace sluice::cli

@@ -1,0 +1,28 @@
+#include "cli/commands.h"
+#include "runtime/cuda/cuda_probe.h"
+#include "runtime/exchange/bootstrap_mpi.h"
+#include "transport/ucx/ucx_library.h"
+
+#include <fmt/format.h>
+
+namespace sluice::cli {
+
+namespace {
+
+Status run_info() {
+    const transport::UcxLibrary ucx = transport::loaded_ucx();
+    fmt::print("UCX   {} ({})\n", ucx.version(), ucx.path);
+    SLUICE_RETURN_IF_ERROR(transport::check_ucx(ucx));
+    fmt::print("MPI   {}\n", MpiBootstrap::library_version());
+    fmt::print("CUDA  {}\n", describe(probe_cuda()));
+    return ok_status();
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app, Run& run) {
+    CLI::App* command = app.add_subcommand("info", "Show the UCX, MPI and CUDA that this program has found; exit code 2 when UCX is too old");
+    command->callback([&run] { run = [] { return report(run_info()); }; });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,134 @@
+#include "cli/sync_options.h"
+
+#include "runtime/base/units.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace sluice::cli {
+
+namespace {
+
+/// "RANK@VERSION.GROUP"
+Result<Death> parse_death(const std::string& text) {
+    const std::size_t at = text.find('@');
+    const std::size_t dot = text.find('.', at == std::string::npos ? 0 : at);
+    if (at == std::string::npos || dot == std::string::npos) {
+        return invalid_argument(fmt::format("--die {}: give it as RANK@VERSION.GROUP", text));
+    }
+    SLUICE_ASSIGN_OR_RETURN(const int rank, parse_count("--die rank", text.substr(0, at), 0));
+    SLUICE_ASSIGN_OR_RETURN(const int version, parse_count("--die version", text.substr(at + 1, dot - at - 1), 1));
+    SLUICE_ASSIGN_OR_RETURN(const int group, parse_count("--die group", text.substr(dot + 1), 0));
+    return Death{rank, static_cast<std::uint64_t>(version), group};
+}
+
+/// "90s"; a number alone is seconds.
+Result<std::chrono::milliseconds> parse_timeout(const std::string& text) {
+    const bool bare = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
+    Result<std::chrono::milliseconds> span = parse_duration(bare ? text + "s" : text);
+    if (!span.ok()) {
+        return span.status().with_context("--timeout");
+    }
+    if (*span <= std::chrono::milliseconds::zero()) {
+        return invalid_argument(fmt::format("--timeout {}: it must be longer than 0", text));
+    }
+    return span;
+}
+
+}  // namespace
+
+int SyncOptions::worker_ranks() const {
+    int ranks = 0;
+    for (const WorkerLayout& pool : workers) {
+        ranks += pool.world_size();
+    }
+    return ranks;
+}
+
+void SyncOptionsParser::add_to(CLI::App& command) {
+    layout_.add_to(command);
+    const auto list = [&](const char* name, std::vector<std::string>& values, const char* help, const char* type) {
+        command.add_option(name, values, help)->type_name(type)->expected(1)->take_all();
+    };
+    command.add_option("--versions", versions_, "How many versions to move, one after the other")->type_name("N")->capture_default_str();
+    command.add_option("--verify", verify_, "What is checked: every element against its value, chunk checksums, or nothing")
+        ->check(CLI::IsMember({"full", "digest", "off"}))
+        ->capture_default_str();
+    command.add_option("--dump", dump_, "After the last version, write each worker's parameters to DIR/worker-<rank>.safetensors")->type_name("DIR");
+    command.add_option("--json", json_, "Write the results as JSON to FILE; - is stdout, and the table then goes to stderr")->type_name("FILE");
+    command.add_option("--trace", trace_, "Write a timeline of all ranks to FILE (Chrome trace format)")->type_name("FILE");
+    command.add_option("--role", role_, "What this rank is; without it the rank decides: trainers first, then the pools in order")
+        ->check(CLI::IsMember({"trainer", "worker"}));
+    command.add_option("--credit", credit_, "Groups a trainer may have published and unreleased (default 1, or SLUICE_CREDIT)")->type_name("N");
+    command.add_option("--staging", staging_, "A worker's staging memory (default 64M, or SLUICE_STAGING_BYTES); at least one chunk")->type_name("SIZE");
+    command.add_option("--slots", slots_, "Serve slots of a trainer rank, each of one chunk (default 8, or SLUICE_SLOTS)")->type_name("N");
+    command.add_option("--inflight", inflight_, "Most bytes a worker has asked for and not received (default 32M, or SLUICE_INFLIGHT_BYTES)")
+        ->type_name("SIZE");
+    command.add_option("--timeout", timeout_, "Limit of one version, and of set-up: 90s, 2min, or seconds (default 300s, or SLUICE_SYNC_TIMEOUT)")
+        ->type_name("TIME");
+    list("--slow-worker", slow_workers_, "For tests: worker RANK waits MS milliseconds after each chunk; repeatable", "RANK:MS");
+    list("--slow-owner", slow_owners_, "For tests: trainer RANK serves at PERCENT of its speed; repeatable", "RANK:PERCENT");
+    command.add_option("--die", die_, "For tests: world rank RANK kills itself at the GROUP-th group of VERSION")->type_name("RANK@VERSION.GROUP");
+}
+
+Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
+    constexpr int kAny = std::numeric_limits<int>::max();
+    SyncOptions options;
+    options.model = layout_.model_choice();
+    SLUICE_ASSIGN_OR_RETURN(options.trainer, layout_.trainer_layout());
+    SLUICE_ASSIGN_OR_RETURN(options.workers, layout_.worker_layouts());
+    options.source = layout_.source_kind();
+    SLUICE_ASSIGN_OR_RETURN(options.route, layout_.route_options(settings.chunk_bytes));
+    settings.chunk_bytes = options.route.chunk_bytes;
+    SLUICE_ASSIGN_OR_RETURN(const int versions, parse_count("--versions", versions_, 1));
+    options.versions = static_cast<std::uint64_t>(versions);
+    options.verify = verify_ == "full" ? VerifyMode::kFull : verify_ == "off" ? VerifyMode::kOff : VerifyMode::kDigest;
+    options.dump_directory = dump_;
+    options.json_target = json_;
+    options.trace_file = trace_;
+    if (!role_.empty()) {
+        options.role = role_ == "trainer" ? Role::kTrainer : Role::kWorker;
+    }
+    if (!credit_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(settings.credit, parse_count("--credit", credit_, 1));
+    }
+    if (!staging_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(settings.staging_bytes, parse_size("--staging", staging_, 1));
+    }
+    if (!slots_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(settings.slots, parse_count("--slots", slots_, 1));
+    }
+    if (!inflight_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(settings.inflight_bytes, parse_size("--inflight", inflight_, 1));
+    }
+    if (!timeout_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(settings.sync_timeout, parse_timeout(timeout_));
+        settings.connect_timeout = settings.sync_timeout;
+    }
+    for (const std::string& text : slow_workers_) {
+        SLUICE_ASSIGN_OR_RETURN(const auto slow, parse_rank_value("--slow-worker", text, 0, kAny));
+        options.slow_workers.push_back(slow);
+    }
+    for (const std::string& text : slow_owners_) {
+        SLUICE_ASSIGN_OR_RETURN(const auto slow, parse_rank_value("--slow-owner", text, 1, 100));
+        options.slow_owners.push_back(slow);
+    }
+    if (!die_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(options.death, parse_death(die_));
+    }
+    for (const auto& [rank, value] : options.slow_workers) {
+        if (rank >= options.worker_ranks()) {
+            return invalid_argument(fmt::format("--slow-worker {}:{}: the layouts make {} workers, from 0", rank, value, options.worker_ranks()));
+        }
+    }
+    for (const auto& [rank, value] : options.slow_owners) {
+        if (rank >= options.trainer_ranks()) {
+            return invalid_argument(fmt::format("--slow-owner {}:{}: the layout makes {} trainers, from 0", rank, value, options.trainer_ranks()));
+        }
+    }
+    SLUICE_RETURN_IF_ERROR(settings.check());
+    return options;
+}
+
+}  // namespace sluice::cli
