@@ -1,18 +1,15 @@
 #!/usr/bin/env bash
 # Runs clang-tidy 19 over the project's sources in a build folder's compile_commands.json; generated code is left out.
+# The folder must have been built: sources include generated headers.
 #   scripts/tidy.sh BUILD_FOLDER [PATH_PREFIX ...]     PATH_PREFIX: planner/, runtime/base/ ... (default: all)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:?usage: scripts/tidy.sh BUILD_FOLDER [PATH_PREFIX ...]}
 shift
 [[ -r $build/compile_commands.json ]] || {
-    echo "tidy: $build/compile_commands.json is missing: configure that folder first (cmake --preset dev)" >&2
+    echo "tidy: $build/compile_commands.json is missing: build that folder first (make build)" >&2
     exit 2
 }
-# Generated sources that others include must exist.
-if ninja -C "$build" -t targets all | grep -q '^generated_sources: '; then
-    ninja -C "$build" generated_sources >/dev/null
-fi
 python3 - "$build" "$PWD" "$@" <<'PYTHON' | xargs -0 --no-run-if-empty -n 1 -P 2 clang-tidy-19 -p "$build" --quiet --warnings-as-errors='*'
 import json
 import os
