@@ -330,7 +330,8 @@ TEST_P(TransportTest, MalformedKeysAndAddressesAreRefused) {
     std::vector<std::byte> packed_key;
     owner.on_loop([&] { packed_key = source->packed_key(); });
     std::mt19937 random(11);
-    const auto each_wrong = [&](const std::vector<std::byte>& right, const std::function<void(std::span<std::byte>)>& test) {
+    const auto each_wrong = [&](const std::vector<std::byte>& right,
+                                const std::function<void(std::span<std::byte>)>& test) {
         for (std::size_t size = 0; size < right.size(); ++size) {
             std::vector<std::byte> cut(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(size));
             test(cut);
@@ -409,9 +410,8 @@ TEST_P(TransportTest, AForcedCloseEndsWhatIsInFlightAndNothingIsWrittenAfterward
         std::ranges::fill(target_bytes, std::byte{0x11});
     });
     std::this_thread::sleep_for(20ms);
-    reader.on_loop([&] {
-        EXPECT_TRUE(std::ranges::all_of(target_bytes, [](std::byte b) { return b == std::byte{0x11}; }));
-    });
+    reader.on_loop(
+        [&] { EXPECT_TRUE(std::ranges::all_of(target_bytes, [](std::byte b) { return b == std::byte{0x11}; })); });
     EXPECT_EQ(gets.count(), 32);
     EXPECT_EQ(closed.count(), 1);
     EXPECT_EQ(lost.load(), 0);

@@ -36,47 +36,58 @@ void set_class(LinkInfo& info, bool one_sided) {
     info.max_get_bytes = copied ? kMaxCopiedGet : kMaxHardwareGet;
 }
 
-}  // namespace
-
-LinkInfo guess_link(ucp_ep_h endpoint) {
+// Of the lane that is named first among those that the endpoint has.
+std::string lane_name(ucp_ep_h endpoint, bool one_sided) {
     std::array<ucp_transport_entry_t, kMaxLanes> lanes{};
     ucp_ep_attr_t attributes{};
     attributes.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
     attributes.transports.entries = lanes.data();
     attributes.transports.num_entries = kMaxLanes;
     attributes.transports.entry_size = sizeof(ucp_transport_entry_t);
-    LinkInfo info;
-    info.transport = "unknown";
     if (ucp_ep_query(endpoint, &attributes) != UCS_OK || attributes.transports.num_entries == 0) {
-        return info;
+        return "unknown";
     }
     const ucp_transport_entry_t* best = lanes.data();
-    for (unsigned i = 1; i < attributes.transports.num_entries; ++i) {
+    for (unsigned i = 1; one_sided && i < attributes.transports.num_entries; ++i) {
         if (rank_of(lanes[i].transport_name) < rank_of(best->transport_name)) {
             best = &lanes[i];
         }
     }
-    info.transport = std::string(best->transport_name) + "/" + best->device_name;
-    set_class(info, rank_of(best->transport_name) < static_cast<int>(kOneSided.size()));
+    return std::string(best->transport_name) + "/" + best->device_name;
+}
+
+}  // namespace
+
+LinkInfo one_sided_link(ucp_ep_h endpoint) {
+    LinkInfo info;
+    info.transport = lane_name(endpoint, true);
+    set_class(info, true);
     return info;
 }
 
-LinkInfo link_from_description(std::string_view description, const LinkInfo& guess) {
+LinkInfo emulated_link(ucp_ep_h endpoint) {
+    LinkInfo info;
+    info.transport = lane_name(endpoint, false);
+    set_class(info, false);
+    return info;
+}
+
+std::optional<LinkInfo> link_from_description(std::string_view description) {
     const std::size_t length = description.find(" length ");
     if (length == std::string_view::npos) {
-        return guess;
+        return std::nullopt;
     }
     // The first word with a slash names transport and device ("20.0 MB/s" comes later).
     std::string_view rest = description.substr(length + 8);
     const std::size_t slash = rest.find('/');
     if (slash == std::string_view::npos) {
-        return guess;
+        return std::nullopt;
     }
     const std::size_t begin = rest.rfind(' ', slash) + 1;
     const std::size_t end = rest.find(' ', slash);
     const std::string_view name = rest.substr(begin, end == std::string_view::npos ? end : end - begin);
     if (name == "MB/s") {
-        return guess;
+        return std::nullopt;
     }
     LinkInfo info;
     info.transport = std::string(name);
@@ -84,16 +95,16 @@ LinkInfo link_from_description(std::string_view description, const LinkInfo& gue
     return info;
 }
 
-LinkInfo link_of_get(void* request, const LinkInfo& guess) {
+std::optional<LinkInfo> link_of_get(void* request) {
     std::array<char, 512> text{};
     ucp_request_attr_t attributes{};
     attributes.field_mask = UCP_REQUEST_ATTR_FIELD_INFO_STRING | UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE;
     attributes.debug_string = text.data();
     attributes.debug_string_size = text.size() - 1;
     if (ucp_request_query(request, &attributes) != UCS_OK) {
-        return guess;
+        return std::nullopt;
     }
-    return link_from_description(text.data(), guess);
+    return link_from_description(text.data());
 }
 
 }  // namespace sluice::transport

@@ -40,9 +40,11 @@ void set_local_region(ucp_request_param_t& params, const UcxMemoryRegion& region
 }  // namespace
 
 UcxEndpoint::UcxEndpoint(UcxTransport& transport, int peer, PeerLostHandler on_lost)
-    : transport_(transport), peer_(peer), on_lost_(std::move(on_lost)) {
-    transport_.add(*this);
-}
+    : transport_(transport),
+      id_(transport.add(*this)),
+      peer_(peer),
+      on_lost_(std::move(on_lost)),
+      served_(transport.operations(), *this, id_) {}
 
 UcxEndpoint::~UcxEndpoint() {
     if (handle_ != nullptr || in_flight_ > 0 || closing_requests_ > 0) {
@@ -77,8 +79,7 @@ Status UcxEndpoint::open(const UcxAddressFields& address) {
         return invalid_argument(
             fmt::format("rank {} runs another version of Sluice: its probe has {} bytes", peer_, probe_key_->size()));
     }
-    // The first get makes the connection; the second one then travels as all later ones will.
-    start_probe(1);
+    start_probe();
     return ok_status();
 }
 
@@ -114,9 +115,17 @@ void UcxEndpoint::get(std::byte* local, std::size_t size, const MemoryRegion& re
                                                        size, remote_address, peer_, remote.size(), remote.address())));
         return;
     }
+    operation.local = local;
+    operation.size = size;
+    operation.region = remote.id();
+    operation.remote_address = remote_address;
+    if (link_ && link_->link_class == LinkClass::kEmulated) {
+        served_.start(operation, handle_);
+        return;
+    }
     ucp_request_param_t params = OperationQueue::parameters(operation);
     set_local_region(params, static_cast<const UcxMemoryRegion&>(region));
-    set_flags(params, UCP_OP_ATTR_FLAG_MULTI_SEND);
+    params.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;  // many are in flight: bandwidth counts
     transport_.operations().started(operation,
                                     ucp_get_nbx(handle_, local, size, remote_address, remote.handle(), &params));
 }
@@ -141,34 +150,44 @@ void UcxEndpoint::send(std::span<const std::byte> header, std::span<const std::b
                                                                header.size(), payload.data(), payload.size(), &params));
 }
 
-void UcxEndpoint::start_probe(std::size_t size) {
+// A get of one byte tells what gets are like on this link: UCX waits until it is connected, and with its emulation
+// switched off it then either has a one-sided way or cancels.
+void UcxEndpoint::start_probe() {
     UcxOperation& operation = transport_.operations().take(UcxOperation::Kind::kProbe, *this, nullptr);
     ++in_flight_;
     const UcxMemoryRegion& target = transport_.probe_target();
     ucp_request_param_t params = OperationQueue::parameters(operation);
     set_local_region(params, target);
     const ucs_status_ptr_t request =
-        ucp_get_nbx(handle_, target.data(), size, probe_key_->address(), probe_key_->handle(), &params);
-    if (probes_ended_ == 1 && !UCS_PTR_IS_ERR(request)) {
-        link_ = guess_link(handle_);
-        if (request != nullptr) {
-            link_ = link_of_get(request, *link_);
-        } else {
-            link_->link_class = LinkClass::kOneSided;  // Nobody else was asked.
-        }
-        log::info("link to rank {}: {}, {}", peer_, link_->transport,
-                  link_->link_class == LinkClass::kOneSided ? "one-sided" : "emulated: a get needs the owner's CPU");
+        ucp_get_nbx(handle_, target.data(), 1, probe_key_->address(), probe_key_->handle(), &params);
+    if (UCS_PTR_IS_PTR(request)) {
+        probed_ = link_of_get(request);
     }
     transport_.operations().started(operation, request);
 }
 
 void UcxEndpoint::probe_ended(ucs_status_t status) {
-    ++probes_ended_;
-    if (status == UCS_OK && probes_ended_ == 1 && step_ == Step::kOpen && !lost_) {
-        start_probe(UcxTransport::kProbeBytes);
-        return;
+    if (status == UCS_OK) {
+        settle_link(probed_ ? *probed_ : one_sided_link(handle_));
+    } else if (status == UCS_ERR_CANCELED && step_ == Step::kOpen && !lost_) {
+        settle_link(emulated_link(handle_));
     }
     probe_key_.reset();
+}
+
+void UcxEndpoint::settle_link(const LinkInfo& link) {
+    link_ = link;
+    log::info("link to rank {}: {}, {}", peer_, link.transport,
+              link.link_class == LinkClass::kOneSided ? "one-sided" : "emulated (a get needs the owner's CPU)");
+}
+
+UcxOperation& UcxEndpoint::take_request() {
+    ++in_flight_;
+    return transport_.operations().take(UcxOperation::Kind::kRequest, *this, nullptr);
+}
+
+void UcxEndpoint::answered(const ServedAnswer& answer, std::span<const std::byte> bytes) {
+    served_.answered(answer.ticket, answer.status, bytes, handle_);
 }
 
 Result<std::unique_ptr<RemoteKey>> UcxEndpoint::unpack_key(std::span<const std::byte> packed) {
@@ -183,7 +202,7 @@ LinkInfo UcxEndpoint::link() const {
     if (link_) {
         return *link_;
     }
-    return handle_ != nullptr ? guess_link(handle_) : LinkInfo{};
+    return probed_ ? *probed_ : handle_ != nullptr ? emulated_link(handle_) : LinkInfo{};
 }
 
 Status UcxEndpoint::status_of(const UcxOperation& operation) const {
@@ -202,6 +221,13 @@ Status UcxEndpoint::status_of(const UcxOperation& operation) const {
 void UcxEndpoint::operation_ended(UcxOperation& operation) {
     switch (operation.kind) {
         case UcxOperation::Kind::kGet:
+            // Started before it was known that this link has no one-sided gets.
+            if (operation.status == UCS_ERR_CANCELED && operation.asked == 0 && !lost_ && handle_ != nullptr &&
+                !force_) {
+                served_.start(operation, handle_);
+                return;
+            }
+            [[fallthrough]];
         case UcxOperation::Kind::kSend: {
             Completion* completion = operation.completion;
             const Status status = status_of(operation);
@@ -218,6 +244,16 @@ void UcxEndpoint::operation_ended(UcxOperation& operation) {
             transport_.operations().give_back(operation);
             --in_flight_;
             probe_ended(status);
+            break;
+        }
+        case UcxOperation::Kind::kRequest: {
+            const ucs_status_t status = operation.status;
+            const std::uint64_t ticket = operation.region;
+            transport_.operations().give_back(operation);
+            --in_flight_;
+            if (status != UCS_OK) {
+                served_.request_failed(ticket, status);
+            }
             break;
         }
         case UcxOperation::Kind::kFlush:
@@ -238,6 +274,7 @@ void UcxEndpoint::on_error(void* argument, ucp_ep_h, ucs_status_t status) {
 }
 
 void UcxEndpoint::tell_lost() {
+    served_.fail_all(*lost_);
     if (step_ != Step::kOpen) {
         advance_close();
     } else if (on_lost_) {
@@ -270,6 +307,7 @@ void UcxEndpoint::close_handle(bool force) {
 void UcxEndpoint::advance_close() {
     if (step_ == Step::kDraining || step_ == Step::kFlushing) {
         if (force_ || lost_) {
+            served_.fail_all(lost_.value_or(UCS_ERR_CANCELED));
             if (handle_ != nullptr) {
                 close_handle(/*force=*/true);
             } else {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "transport/transport.h"
+#include "transport/ucx/served_gets.h"
 #include "transport/ucx/ucx_operation.h"
 #include "transport/ucx/ucx_remote_key.h"
 
@@ -32,6 +33,12 @@ public:
     [[nodiscard]] LinkInfo link() const override;
     void close(bool force, Completion& completion) override;
 
+    [[nodiscard]] std::uint64_t id() const { return id_; }
+    /// An operation for a message of ServedGets; operation_ended() gives it back.
+    UcxOperation& take_request();
+    /// Within UCX's progress.
+    void answered(const ServedAnswer& answer, std::span<const std::byte> bytes);
+
     // What follows is called by the transport, outside of UCX's progress.
 
     /// One of our operations has ended; it goes back to the pool. May destroy the endpoint.
@@ -50,20 +57,23 @@ private:
     [[nodiscard]] Status refusal() const;
     [[nodiscard]] Status status_of(const UcxOperation& operation) const;
     void refuse(UcxOperation& operation, Status why);
-    void start_probe(std::size_t size);
+    void start_probe();
     void probe_ended(ucs_status_t status);
+    void settle_link(const LinkInfo& link);
     void close_handle(bool force);
 
     UcxTransport& transport_;
+    const std::uint64_t id_;
     const int peer_;
     PeerLostHandler on_lost_;
     ucp_ep_h handle_ = nullptr;
     std::optional<ucs_status_t> lost_;
     std::unique_ptr<UcxRemoteKey> probe_key_;
-    int probes_ended_ = 0;
-    std::optional<LinkInfo> link_;  // Known once the second probe has been accepted.
-    int in_flight_ = 0;             // Gets, sends and probes.
-    int closing_requests_ = 0;      // Flush and close.
+    std::optional<LinkInfo> probed_;  // What UCX said about the probe when it was started.
+    std::optional<LinkInfo> link_;    // Known once the probe has ended.
+    ServedGets served_;
+    int in_flight_ = 0;         // Everything but flush and close.
+    int closing_requests_ = 0;  // Flush and close.
     bool force_ = false;
     Step step_ = Step::kOpen;
     std::vector<Completion*> closers_;

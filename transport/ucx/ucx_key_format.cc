@@ -16,6 +16,7 @@ void append(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode_key(const UcxKeyFields& fields) {
     std::vector<std::byte> content;
+    append_u64(content, fields.id);
     append_u64(content, fields.address);
     append_u64(content, fields.size);
     append_u64(content, static_cast<std::uint64_t>(fields.kind));
@@ -27,9 +28,9 @@ Result<UcxKeyFields> decode_key(std::span<const std::byte> packed) {
     SLUICE_ASSIGN_OR_RETURN(std::span<const std::byte> content, unseal(kKeyKind, "memory key", packed));
     UcxKeyFields fields;
     std::uint64_t kind = 0;
-    if (!take_u64(content, fields.address) || !take_u64(content, fields.size) || !take_u64(content, kind) ||
-        kind > static_cast<std::uint64_t>(MemoryKind::kCuda) || fields.address + fields.size < fields.address ||
-        (fields.size == 0) != content.empty()) {
+    if (!take_u64(content, fields.id) || !take_u64(content, fields.address) || !take_u64(content, fields.size) ||
+        !take_u64(content, kind) || kind > static_cast<std::uint64_t>(MemoryKind::kCuda) ||
+        fields.address + fields.size < fields.address || (fields.size == 0) != content.empty()) {
         return invalid_argument("the peer's memory key has fields out of range; do both sides run the same Sluice?");
     }
     fields.kind = static_cast<MemoryKind>(kind);

@@ -12,6 +12,7 @@ namespace sluice::transport {
 
 /// What a packed key says about a region. UCX's part is opaque, and empty for an empty region.
 struct UcxKeyFields {
+    std::uint64_t id = 0;  ///< By which the owner knows the region.
     std::uint64_t address = 0;
     std::uint64_t size = 0;
     MemoryKind kind = MemoryKind::kHost;

@@ -55,9 +55,10 @@ ucs_memory_type_t to_ucs(MemoryKind kind) {
     return kind == MemoryKind::kCuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
 }
 
-Result<std::unique_ptr<MemoryRegion>> UcxMemoryRegion::open(const UcxContext& context, std::span<std::byte> memory,
-                                                            MemoryKind kind, Access access) {
-    std::unique_ptr<UcxMemoryRegion> region(new UcxMemoryRegion(context.handle(), memory, kind));
+Result<std::unique_ptr<MemoryRegion>> UcxMemoryRegion::open(const UcxContext& context, ReadableRegions& readable,
+                                                            std::span<std::byte> memory, MemoryKind kind,
+                                                            Access access) {
+    std::unique_ptr<UcxMemoryRegion> region(new UcxMemoryRegion(context.handle(), readable, memory, kind));
     if (!memory.empty()) {
         take_ucx_error();
         // The memory type is left for UCX to detect: what it detects is how it will treat the memory, whatever we say.
@@ -92,8 +93,16 @@ Result<std::unique_ptr<MemoryRegion>> UcxMemoryRegion::open(const UcxContext& co
     return std::unique_ptr<MemoryRegion>(std::move(region));
 }
 
+UcxMemoryRegion::~UcxMemoryRegion() {
+    if (id_ != 0) {
+        readable_.remove(id_);
+    }
+}
+
 Status UcxMemoryRegion::pack(ucp_context_h context) {
+    id_ = readable_.add(*this);
     UcxKeyFields fields;
+    fields.id = id_;
     fields.address = reinterpret_cast<std::uint64_t>(memory_.data());
     fields.size = memory_.size();
     fields.kind = kind_;

@@ -3,8 +3,11 @@
 #include "transport/node_pool.h"
 #include "transport/transport.h"
 
+#include <boost/intrusive/list.hpp>
 #include <ucp/api/ucp.h>
 
+#include <cassert>
+#include <cstddef>
 #include <cstdint>
 
 namespace sluice::transport {
@@ -13,8 +16,8 @@ class UcxEndpoint;
 class OperationQueue;
 
 /// One request to UCX, from its start until its end has been told.
-struct UcxOperation {
-    enum class Kind : std::uint8_t { kGet, kSend, kProbe, kFlush, kClose };
+struct UcxOperation : boost::intrusive::list_base_hook<> {
+    enum class Kind : std::uint8_t { kGet, kSend, kProbe, kRequest, kFlush, kClose };
 
     Kind kind = Kind::kGet;
     ucs_status_t status = UCS_OK;
@@ -22,6 +25,13 @@ struct UcxOperation {
     UcxEndpoint* endpoint = nullptr;
     Completion* completion = nullptr;  // Of gets and sends.
     OperationQueue* queue = nullptr;
+    // Of gets, for the case that the owner has to serve them (see ServedGets).
+    std::byte* local = nullptr;
+    std::size_t size = 0;
+    std::uint64_t region = 0;
+    std::uint64_t remote_address = 0;
+    std::size_t asked = 0;
+    std::size_t arrived = 0;
     UcxOperation* next = nullptr;       // In the queue of those that have ended.
     UcxOperation* next_free = nullptr;  // In the pool.
 };
@@ -32,7 +42,11 @@ class OperationQueue {
 public:
     UcxOperation& take(UcxOperation::Kind kind, UcxEndpoint& endpoint, Completion* completion) {
         UcxOperation& operation = *pool_.take();
-        operation = {};
+        assert(!operation.is_linked());
+        operation.status = UCS_OK;
+        operation.refusal = {};
+        operation.asked = 0;
+        operation.arrived = 0;
         operation.kind = kind;
         operation.endpoint = &endpoint;
         operation.completion = completion;

@@ -19,6 +19,7 @@ public:
     [[nodiscard]] bool covers(std::uint64_t address, std::size_t size) const {
         return address >= address_ && size <= size_ && address - address_ <= size_ - size;
     }
+    [[nodiscard]] std::uint64_t id() const { return id_; }
     [[nodiscard]] std::uint64_t address() const { return address_; }
     [[nodiscard]] std::uint64_t size() const { return size_; }
     [[nodiscard]] ucp_rkey_h handle() const { return handle_.get(); }
@@ -27,8 +28,9 @@ private:
     struct Destroy {
         void operator()(ucp_rkey_h handle) const { ucp_rkey_destroy(handle); }
     };
-    explicit UcxRemoteKey(const UcxKeyFields& fields) : address_(fields.address), size_(fields.size) {}
+    explicit UcxRemoteKey(const UcxKeyFields& fields) : id_(fields.id), address_(fields.address), size_(fields.size) {}
 
+    std::uint64_t id_;
     std::uint64_t address_;
     std::uint64_t size_;
     std::unique_ptr<ucp_rkey, Destroy> handle_;

@@ -35,7 +35,10 @@ Result<std::unique_ptr<Transport>> UcxTransport::open(EventLoop& loop, const Ucx
     if (!options.show_log) {
         route_ucx_log();
     }
-    SLUICE_ASSIGN_OR_RETURN(UcxContext context, UcxContext::open(options.settings));
+    std::vector<UcxSetting> settings = options.settings;
+    // See ServedGets: UCX's own emulation would abort owners.
+    settings.push_back({"PROTO_EMULATION_ENABLE", "n"});
+    SLUICE_ASSIGN_OR_RETURN(UcxContext context, UcxContext::open(settings));
     SLUICE_ASSIGN_OR_RETURN(UcxWorker worker, UcxWorker::open(context.handle()));
     std::unique_ptr<UcxTransport> transport(new UcxTransport(loop, std::move(context), std::move(worker)));
     SLUICE_RETURN_IF_ERROR(transport->set_up());
@@ -50,6 +53,8 @@ Status UcxTransport::set_up() {
     SLUICE_ASSIGN_OR_RETURN(probe_source_, register_memory(probe_memory_, MemoryKind::kHost, Access::kRemoteRead));
     SLUICE_ASSIGN_OR_RETURN(probe_target_, register_memory(probe_memory_, MemoryKind::kHost, Access::kLocal));
     SLUICE_RETURN_IF_ERROR(worker_.set_message_handler(kMessageId, on_message, this));
+    SLUICE_RETURN_IF_ERROR(worker_.set_message_handler(kServedAnswerId, on_answer, this));
+    SLUICE_RETURN_IF_ERROR(server_.open(worker_));
     loop_.add_poller(*this);
     polled_ = true;
     return ok_status();
@@ -74,7 +79,7 @@ std::vector<std::byte> UcxTransport::address() const {
 Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<std::byte> memory, MemoryKind kind,
                                                                     Access access) {
     assert(loop_.on_loop_thread());
-    return UcxMemoryRegion::open(context_, memory, kind, access);
+    return UcxMemoryRegion::open(context_, readable_, memory, kind, access);
 }
 
 Result<std::unique_ptr<Endpoint>> UcxTransport::connect(std::span<const std::byte> address, int peer,
@@ -90,8 +95,13 @@ const UcxMemoryRegion& UcxTransport::probe_target() const {
     return static_cast<const UcxMemoryRegion&>(*probe_target_);
 }
 
+std::uint64_t UcxTransport::add(UcxEndpoint& endpoint) {
+    endpoints_[++last_endpoint_] = &endpoint;
+    return last_endpoint_;
+}
+
 void UcxTransport::forget(UcxEndpoint& endpoint) {
-    std::erase(endpoints_, &endpoint);
+    endpoints_.erase(endpoint.id());
     std::erase(lost_, &endpoint);
     std::erase(closing_, &endpoint);
 }
@@ -159,6 +169,22 @@ ucs_status_t UcxTransport::on_message(void* argument, const void* header, std::s
     if (self->handler_) {
         self->handler_({static_cast<const std::byte*>(header), header_size},
                        {static_cast<const std::byte*>(data), size});
+    }
+    return UCS_OK;
+}
+
+ucs_status_t UcxTransport::on_answer(void* argument, const void* header, std::size_t header_size, void* data,
+                                     std::size_t size, const ucp_am_recv_param_t* param) {
+    auto* self = static_cast<UcxTransport*>(argument);
+    ServedAnswer answer;
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 ||
+        !decode_answer({static_cast<const std::byte*>(header), header_size}, answer)) {
+        log::info("dropped {} bytes that are no answer to a get", size);
+        return UCS_OK;
+    }
+    const auto endpoint = self->endpoints_.find(answer.endpoint);
+    if (endpoint != self->endpoints_.end()) {
+        endpoint->second->answered(answer, {static_cast<const std::byte*>(data), size});
     }
     return UCS_OK;
 }

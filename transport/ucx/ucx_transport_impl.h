@@ -1,5 +1,6 @@
 #pragma once
 
+#include "transport/ucx/served_gets.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_memory_region.h"
@@ -8,6 +9,8 @@
 #include "transport/ucx/ucx_worker.h"
 
 #include <array>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -31,7 +34,7 @@ public:
 
     /// The active message that carries ours.
     static constexpr unsigned kMessageId = 0;
-    static constexpr std::size_t kProbeBytes = 64 << 10;
+    static constexpr std::size_t kProbeBytes = 64;
 
     [[nodiscard]] EventLoop& loop() { return loop_; }
     [[nodiscard]] ucp_worker_h worker() const { return worker_.handle(); }
@@ -42,7 +45,8 @@ public:
     /// To be called on from progress(), outside of UCX: tell_lost() and advance_close().
     void mark_lost(UcxEndpoint& endpoint) { lost_.push_back(&endpoint); }
     void mark_closing(UcxEndpoint& endpoint) { closing_.push_back(&endpoint); }
-    void add(UcxEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+    /// Its number, by which answers to served gets find it.
+    std::uint64_t add(UcxEndpoint& endpoint);
     void forget(UcxEndpoint& endpoint);
 
     /// EventLoop::Poller; also what waits for a close in a destructor.
@@ -57,11 +61,15 @@ private:
 
     static ucs_status_t on_message(void* argument, const void* header, std::size_t header_size, void* data,
                                    std::size_t size, const ucp_am_recv_param_t* param);
+    static ucs_status_t on_answer(void* argument, const void* header, std::size_t header_size, void* data,
+                                  std::size_t size, const ucp_am_recv_param_t* param);
     bool tell();
 
     EventLoop& loop_;
     // Destroyed from the bottom to the top: worker, memory, context.
     UcxContext context_;
+    ReadableRegions readable_;
+    GetServer server_{readable_};
     alignas(64) std::array<std::byte, kProbeBytes> probe_memory_{};
     std::unique_ptr<MemoryRegion> probe_source_;
     std::unique_ptr<MemoryRegion> probe_target_;
@@ -69,7 +77,8 @@ private:
     std::size_t max_message_bytes_ = 0;
     MessageHandler handler_;
     OperationQueue operations_;
-    std::vector<UcxEndpoint*> endpoints_;
+    std::uint64_t last_endpoint_ = 0;
+    std::map<std::uint64_t, UcxEndpoint*> endpoints_;
     std::vector<UcxEndpoint*> lost_;
     std::vector<UcxEndpoint*> closing_;
     bool polled_ = false;
