@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""`sluice plan`, `inspect` and `info` from outside: results, JSON, exit codes, one-line errors. plan_test.py SLUICE MODELS_DIR"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import make_checkpoint
+
+SLUICE, MODELS = sys.argv[1], sys.argv[2]
+CHECKS = 0
+
+
+def run(*arguments, code=0):
+    """Runs the program; an exit code that is not `code` ends the test with what it said."""
+    done = subprocess.run([SLUICE, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != code:
+        sys.exit(f"{' '.join(arguments)}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
+    if code in (2, 3):
+        lines = done.stderr.strip().splitlines()
+        check(len(lines) == 1 and lines[0].startswith("sluice: "), f"{arguments}: no one-line error: {done.stderr}")
+    return done
+
+
+def check(good, message):
+    global CHECKS
+    CHECKS += 1
+    if not good:
+        sys.exit(f"FAILED: {message}")
+
+
+def plan(*arguments):
+    """The JSON of a plan, from stdout; the table must be on stderr then."""
+    done = run("plan", *arguments, "--json", "-")
+    check(done.stderr.strip() != "", "the table goes to stderr when JSON goes to stdout")
+    return json.loads(done.stdout)
+
+
+def test_contract():
+    result = plan("--model", "Qwen3-30B-A3B", "--set", "num_hidden_layers=2", "--set", "num_experts=8", "--trainer", "tp=2,pp=2,ep=2",
+                  "--worker", "tp=2,ep=on,replicas=2", "--cluster", "gpus_per_node=4,nic_gbps=400")
+    for key in ("schema", "model", "trainers", "workers", "bytes", "worker_ranks", "trainer_ranks", "coverage", "memory", "digest", "plan_seconds",
+                "plan_bytes", "bound"):
+        check(key in result, f"JSON has no {key}")
+    check(result["schema"] == 1 and result["trainers"] == 4 and result["workers"] == 4, "counts")
+    check(result["model"]["tensors"] == 3 + 2 * (2 + 6 + 1 + 8 * 3), "number of tensors")
+    check(sum(result["bytes"]["by_path"].values()) == result["bytes"]["pulled"], "bytes by path sum to pulled")
+    check(sum(sum(w["from"].values()) for w in result["worker_ranks"]) == result["bytes"]["pulled"], "bytes by owner sum to pulled")
+    check(result["coverage"]["holes"] == 0 and result["coverage"]["overlaps"] == 0, "coverage")
+    check(len(result["digest"]) == 16, "digest")
+    # By hand: what one of two ranks holds, in bf16. Expert parallel: 4 of 8 experts whole.
+    hidden, vocab, head = 2048, 151936, 128
+    layer = (32 * head + 2 * 4 * head) // 2 * hidden + 32 * head // 2 * hidden + 2 * head + 2 * hidden + 8 * hidden + 4 * 3 * 768 * hidden
+    rank = 2 * (2 * vocab // 2 * hidden + hidden + 2 * layer)
+    check([w["bytes"] for w in result["worker_ranks"]] == [rank] * 4, f"bytes per worker: {[w['bytes'] for w in result['worker_ranks']]}, by hand {rank}")
+
+
+def test_kv_replication():
+    arguments = ("--model", "Qwen3-235B-A22B", "--set", "num_hidden_layers=1", "--set", "num_experts=8", "--trainer", "tp=1")
+    eight, four = (plan(*arguments, "--worker", f"tp={t},ep=on") for t in (8, 4))
+    hidden, head = 4096, 128
+    # tp=8 with four KV heads pulls each k and v twice; all else but what is whole everywhere is pulled once.
+    whole = 2 * (3 * hidden + 2 * head + 8 * hidden)
+    extra = 2 * 2 * 4 * head * hidden
+    check(eight["bytes"]["pulled"] == four["bytes"]["pulled"] + 4 * whole + extra, "KV rows are pulled by each of their replicas, and nothing else twice")
+
+
+def test_vocabulary_padding():
+    result = plan("--model", "Qwen3-8B", "--set", "num_hidden_layers=1", "--set", "vocab_size=1010", "--trainer", "tp=2", "--worker", "tp=2")
+    check(result["coverage"]["padding_bytes"] == 2 * 14 * 4096 * 2, "padding of embedding and head")
+
+
+def test_errors():
+    base = ("plan", "--model", "Qwen3-8B", "--trainer", "tp=2", "--worker", "tp=2")
+    for arguments in (("plan", "--model", "Qwen3-8", "--trainer", "tp=1", "--worker", "tp=1"), ("plan", "--trainer", "tp=1", "--worker", "tp=1"),
+                      (*base, "--set", "no_such_key=1"), (*base, "--set", "hidden_size=wide"), (*base, "--set", "hidden_size=-1"),
+                      (*base, "--set", "hidden_size"), (*base, "--chunk-bytes", "4X"), (*base, "--path", "none"), (*base, "--cluster", "nodes=2"),
+                      (*base, "--json", "/no/such/directory/file.json"), (*base, "--explain", "0"), (*base, "--explain", "9:model.norm.weight"),
+                      (*base, "--explain", "0:model.norm.wait"), (*base, "--diff", "/no/such/file"), ("plan", "--model", "Qwen3-8B", "--trainer", "tp=0", "--worker", "tp=1"),
+                      ("plan", "--model", "Qwen3-8B", "--trainer", "tp=1", "--worker", "xp=1"), ("nonsense",), (), ("inspect", "/no/such/file"),
+                      ("inspect", MODELS + "/Qwen3-8B.json"), ("plan", "--model", "/dev/null", "--trainer", "tp=1", "--worker", "tp=1")):
+        run(*arguments, code=2)
+    run("plan", "--model", "Qwen3-8B", "--trainer", "tp=1", "--worker", "tp=3", code=3)
+    check("Qwen3-8B" in run("plan", "--model", "qwen3_8b", "--trainer", "tp=1", "--worker", "tp=1", code=2).stderr, "a near name is suggested")
+
+
+def test_help():
+    for command in ("plan", "inspect", "info"):
+        check("--help" in run(command, "--help").stdout, f"help of {command}")
+    check("plan" in run("--help").stdout, "help lists the commands")
+
+
+def test_save_diff_inspect_explain(directory):
+    path = os.path.join(directory, "plan.bin")
+    base = ("plan", "--model", "Qwen3-0.6B", "--set", "num_hidden_layers=2", "--trainer", "tp=2")
+    run(*base, "--worker", "tp=2", "--save", path)
+    run(*base, "--worker", "tp=2", "--diff", path)
+    check("route" in run(*base, "--worker", "tp=2", "--chunk-bytes", "64K", "--diff", path, code=5).stdout, "differences are listed")
+    run(*base, "--worker", "tp=4", "--diff", path, code=5)
+    text = run("inspect", path).stdout
+    check("Qwen3-0.6B" in text and "tp=2" in text, f"inspect tells what plan it is: {text}")
+    with open(path, "rb") as stream:
+        good = stream.read()
+    for bad in (good[:-1], good[:20], good[:100] + bytes([good[100] ^ 1]) + good[101:], b"SLPN"):
+        with open(path, "wb") as stream:
+            stream.write(bad)
+        run("inspect", path, code=2)
+        run(*base, "--worker", "tp=2", "--diff", path, code=2)
+    text = run(*base, "--worker", "tp=2", "--explain", "1:model.layers.1.self_attn.qkv_proj.weight").stdout
+    for part in ("model.layers.1.self_attn.q_proj.weight [1024:2048, 0:1024]", "model.layers.1.self_attn.k_proj.weight [512:1024, 0:1024]",
+                 "from trainer"):
+        check(part in text, f"--explain says {part}: {text}")
+
+
+def test_models(directory):
+    name = os.path.join(MODELS, "Mixtral-8x7B.json")
+    layouts = ("--trainer", "tp=2", "--worker", "tp=2")
+    by_file, by_name = plan("--model", name, *layouts), plan("--model", "Mixtral-8x7B", *layouts)
+    check(by_file["digest"] == by_name["digest"] and by_file["model"] == by_name["model"], "a catalogue file is the model of that name")
+    for kind in ("qwen3_moe", "llama", "qwen3_tied", "qwen3_tied_stored", "single_file"):
+        path = os.path.join(directory, kind)
+        tensors = make_checkpoint.make(kind, path)
+        result = plan("--model", path, *layouts)
+        check(result["model"]["tensors"] == len(tensors), f"{kind}: tensors as stored")
+        check(result["model"]["bytes"] == sum(len(t[2]) for t in tensors.values()), f"{kind}: bytes as stored")
+        check(result["coverage"]["unread_tensors"] == (["lm_head.weight"] if kind == "qwen3_tied_stored" else []), f"{kind}: unread tensors")
+        check(f"{len(tensors)} tensors" in run("inspect", path).stdout, f"{kind}: inspect of a directory")
+    warned = run("plan", "--model", os.path.join(directory, "qwen3_tied_stored"), *layouts).stderr
+    check("lm_head.weight" in warned and "warning" in warned, "a differing head of a tied model is warned of")
+
+
+def test_info():
+    text = run("info").stdout
+    for part in ("libucp", "1.2", "MPI", "CUDA"):
+        check(part in text, f"info tells {part}: {text}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as directory:
+        test_help()
+        test_errors()
+        test_contract()
+        test_kv_replication()
+        test_vocabulary_padding()
+        test_save_diff_inspect_explain(directory)
+        test_models(directory)
+        test_info()
+    print(f"{CHECKS} checks")
+
+
+main()

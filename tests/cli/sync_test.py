@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""`sluice sync` under mpirun against the oracle. sync_test.py SLUICE MPIRUN MODELS_DIR SCENARIO
+
+Each scenario moves a small model, dumps what the workers hold, and compares it byte for byte with what the written rules give."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import make_checkpoint
+import oracle
+
+SLUICE, MPIRUN, MODELS = sys.argv[1:4]
+SMALL = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 1010, "intermediate_size": 96}
+SMALL_MOE = {**SMALL, "head_dim": 16, "num_experts": 6, "moe_intermediate_size": 48}
+
+
+def world(layout, keys):
+    size = 1
+    for part in layout.split(","):
+        key, value = part.split("=")
+        size *= int(value) if key in keys else 1
+    return size
+
+
+def launch(ranks, arguments, code=0, mpmd=None):
+    """mpirun of `ranks` (or of the two sides apart, with mpmd = (trainers, workers)); mpirun ends with the ranks' exit code."""
+    program = [SLUICE, "sync", *arguments]
+    command = [MPIRUN, "-n", str(ranks), *program] if mpmd is None else [
+        MPIRUN, "-n", str(mpmd[0]), *program, "--role", "trainer", ":", "-n", str(mpmd[1]), *program, "--role", "worker"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != code:
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def moved(model, trainer, workers, directory, *, versions=3, sets=None, options=(), mpmd=False, verify="full"):
+    """Moves it, checks JSON and dump, and returns the JSON."""
+    dump, report = os.path.join(directory, "dump"), os.path.join(directory, "report.json")
+    arguments = ["--model", model, "--trainer", trainer, "--versions", str(versions), "--dump", dump, "--json", report, "--verify", verify, *options]
+    for layout in workers:
+        arguments += ["--worker", layout]
+    for key, value in (sets or {}).items():
+        arguments += ["--set", f"{key}={json.dumps(value)}"]
+    sides = (world(trainer, ("tp", "pp", "dp", "fsdp")), sum(world(w, ("tp", "dp", "replicas")) for w in workers))
+    done = launch(sum(sides), arguments, mpmd=sides if mpmd else None)
+    with open(report, encoding="utf-8") as stream:
+        result = json.load(stream)
+    if result["status"] != "ok" or [v["version"] for v in result["versions"]] != list(range(1, versions + 1)):
+        sys.exit(f"the report says {result['status']} of versions {result['versions']}")
+    if result["verify"]["mismatches"] != 0:
+        sys.exit(f"{result['verify']['mismatches']} mismatches")
+    if os.path.isdir(model):
+        stored, config = oracle.safetensors_files.read_checkpoint(model)
+        checkpoint = oracle.Checkpoint(config, config["architectures"][0], versions, stored)
+    else:
+        with open(os.path.join(MODELS, model + ".json"), encoding="utf-8") as stream:
+            catalogue = json.load(stream)
+        assert set(sets) <= set(catalogue["config"]), sets
+        checkpoint = oracle.Checkpoint({**catalogue["config"], **sets}, catalogue["architecture"], versions)
+    complaints = oracle.check_dump(dump, checkpoint, workers)
+    if complaints:
+        sys.exit("\n".join(complaints[:20]))
+    return result, done
+
+
+def check(good, message):
+    if not good:
+        sys.exit(f"FAILED: {message}")
+
+
+def checkpoint(kind, directory):
+    path = os.path.join(directory, kind)
+    make_checkpoint.make(kind, path)
+    return path
+
+
+def moe_directory(directory):
+    result, _ = moved(checkpoint("qwen3_moe", directory), "tp=2,pp=2,ep=2", ["tp=4,ep=on"], directory)
+    check(result["gather_bytes"]["tp"] == 0, "a resident source gathers nothing")
+    check(result["registrations"][1:] == [0, 0], "no registration after set-up")
+    check(result["plan_wire_bytes"][1:] == [0, 0], "no plan on the wire after set-up")
+    check(result["allocations"][1:] == [0, 0], "pools do not grow")
+
+
+def moe_experts_cut(directory):
+    moved(checkpoint("qwen3_moe", directory), "dp=2,ep=2", ["tp=2,dp=2", "tp=1,ep=on"], directory, versions=1)
+
+
+def llama_directory(directory):
+    moved(checkpoint("llama", directory), "tp=2", ["tp=2", "tp=4"], directory)
+
+
+def single_file(directory):
+    moved(checkpoint("single_file", directory), "pp=2", ["tp=1,replicas=2"], directory, versions=2)
+
+
+def tied_directory(directory):
+    moved(checkpoint("qwen3_tied", directory), "pp=2,tp=2", ["tp=2"], directory)
+
+
+def tied_stored_head(directory):
+    _, done = moved(checkpoint("qwen3_tied_stored", directory), "tp=2", ["tp=2"], directory, versions=1)
+    check("lm_head.weight" in done.stderr and "warning" in done.stderr, "a differing head of a tied model is warned of")
+
+
+def biases(directory):
+    moved(checkpoint("qwen2", directory), "tp=2", ["tp=4"], directory, versions=2)
+
+
+def generated_moe(directory):
+    moved("Qwen3-30B-A3B", "tp=2,pp=2,ep=2", ["tp=2,ep=on,replicas=2"], directory, sets=SMALL_MOE)
+
+
+def gathered_moe(directory):
+    result, _ = moved("Qwen3-30B-A3B", "tp=2,pp=2,ep=2", ["tp=4,ep=on"], directory, sets=SMALL_MOE, options=("--source", "gathered", "--credit", "1"))
+    check(result["gather_bytes"]["tp"] > 0, "dense tensors are gathered over tp")
+    check(result["gather_bytes"]["ep"] == 0 and result["gather_bytes"]["pp"] == 0, "nothing is gathered over ep or pp")
+    check(result["peak"]["trainer_groups"] <= 2, "credit + 1 groups at most")
+
+
+def generated_llama(directory):
+    moved("Llama-3.1-8B", "fsdp=2,tp=2", ["tp=2", "tp=1"], directory, sets=SMALL, versions=2)
+
+
+def uneven_experts(directory):
+    moved("Qwen3-30B-A3B", "tp=1", ["tp=4,ep=on,redundant=1"], directory, sets={**SMALL_MOE, "num_hidden_layers": 2}, versions=1)
+
+
+def direct_small_chunks(directory):
+    result, _ = moved(checkpoint("qwen3_moe", directory), "tp=2", ["tp=2"], directory, options=("--path", "direct", "--chunk-bytes", "4K"))
+    check(result["copied_on_trainer_bytes"] == [0, 0, 0], "direct reads copy nothing on the trainer")
+
+
+def packed_smallest_limits(directory):
+    moved(checkpoint("qwen3_moe", directory), "tp=2", ["tp=4,ep=on"], directory,
+          options=("--path", "packed", "--chunk-bytes", "4K", "--slots", "1", "--staging", "4K", "--inflight", "4K"))
+
+
+def two_programs(directory):
+    moved(checkpoint("llama", directory), "tp=2", ["tp=2"], directory, versions=2, mpmd=True)
+
+
+def refused(directory):
+    path = checkpoint("llama", directory)
+    base = ["--model", path, "--trainer", "tp=2"]
+    launch(3, [*base, "--worker", "tp=2"], code=2)                         # world size
+    launch(5, [*base, "--worker", "tp=3"], code=3)                         # indivisible
+    launch(4, ["--model", path + "x", "--trainer", "tp=2", "--worker", "tp=2"], code=2)
+    with open(os.path.join(path, "config.json"), encoding="utf-8") as stream:
+        config = json.load(stream)
+    with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as stream:
+        json.dump({**config, "intermediate_size": 128}, stream)
+    done = launch(4, [*base, "--worker", "tp=2"], code=2)
+    check("[96, 64]" in done.stderr and "[128, 64]" in done.stderr or "[64, 96]" in done.stderr, f"both shapes are named: {done.stderr}")
+
+
+SCENARIOS = {f.__name__: f for f in (moe_directory, moe_experts_cut, llama_directory, single_file, tied_directory, tied_stored_head, biases,
+                                     generated_moe, gathered_moe, generated_llama, uneven_experts, direct_small_chunks,
+                                     packed_smallest_limits, two_programs, refused)}
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        SCENARIOS[sys.argv[4]](scratch)
