@@ -375,8 +375,7 @@ void AffineView::narrow(std::int64_t dim, std::int64_t start, std::int64_t lengt
     }
     start += start < 0 ? size : 0;
     if (length > size - start) {
-        throw ViewError{
-            fmt::format("start {} + length {} exceeds dimension {} of size {}", start, length, d, size)};
+        throw ViewError{fmt::format("start {} + length {} exceeds dimension {} of size {}", start, length, d, size)};
     }
     restrict_to(d, start, 1, length);
 }
@@ -432,8 +431,8 @@ void AffineView::index_select(std::int64_t dim, std::span<const std::int64_t> in
         }
         const std::size_t first_new = gathered.size();
         for (const Piece& piece : pieces_) {
-            LineCutter(piece, d, gathered).restrict_to(wrapped[i], std::max<std::int64_t>(step, 1),
-                                                       static_cast<std::int64_t>(end - i));
+            LineCutter(piece, d, gathered)
+                .restrict_to(wrapped[i], std::max<std::int64_t>(step, 1), static_cast<std::int64_t>(end - i));
         }
         for (std::size_t p = first_new; p < gathered.size(); ++p) {
             gathered[p].begin[at] += static_cast<std::int64_t>(i);
@@ -717,9 +716,8 @@ void AffineView::permute(const Dims& dims) {
         for (Fine& f : piece.fine) {
             f.dim = static_cast<std::int32_t>(new_of[static_cast<std::size_t>(f.dim)]);
         }
-        std::sort(piece.fine.begin(), piece.fine.end(), [](const Fine& a, const Fine& b) {
-            return a.dim != b.dim ? a.dim < b.dim : a.step > b.step;
-        });
+        std::sort(piece.fine.begin(), piece.fine.end(),
+                  [](const Fine& a, const Fine& b) { return a.dim != b.dim ? a.dim < b.dim : a.step > b.step; });
     }
     sizes_ = sizes;
     strides_ = strides;
@@ -870,8 +868,9 @@ void AffineView::view_as(DType dtype) {
                                piece.fine.back().dim == last_dim + 1 && piece.fine.back().size == ratio &&
                                piece.fine.back().stride == from;
             if (!whole) {
-                throw ViewError{fmt::format("elements of {} would be put together from bytes that lie apart in the checkpoint",
-                                            to_string(dtype))};
+                throw ViewError{
+                    fmt::format("elements of {} would be put together from bytes that lie apart in the checkpoint",
+                                to_string(dtype))};
             }
             piece.begin.pop_back();
             piece.fine.pop_back();

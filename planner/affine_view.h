@@ -44,7 +44,8 @@ public:
         DType dtype = DType::kBF16;  ///< What the source bytes are; differs from the view's dtype after `to`.
         std::int64_t offset = 0;
         Dims begin;
-        FineDims fine;  ///< Sorted by dim, then by falling step; within a dim each step exceeds what the later ones add up to.
+        FineDims
+            fine;  ///< Sorted by dim, then by falling step; within a dim each step exceeds what the later ones add up to.
     };
 
     /// All of a contiguous tensor.

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <boost/container/small_vector.hpp>
-
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,7 +14,7 @@ struct ByteBox {
     };
     std::int64_t offset = 0;
     std::int64_t run = 0;
-    boost::container::small_vector<Line, 4> lines;  ///< By falling stride; each stride exceeds what the later lines and the run span.
+    std::vector<Line> lines;  ///< By falling stride; each stride exceeds what the later lines and the run span.
 };
 
 /// Sorts the dimensions, drops those that do not move (size 1, stride 0), and merges what is gapless.

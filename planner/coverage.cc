@@ -48,7 +48,8 @@ DemandCoverage prove_coverage(const Demand& demand) {
     DemandCoverage out;
     const auto fail = [&](const Parameter& parameter, std::string_view fault) {
         if (out.status.ok()) {
-            out.status = plan_refused(fmt::format("parameter {} {}: {}", parameter.name, to_string(parameter.shape), fault));
+            out.status =
+                plan_refused(fmt::format("parameter {} {}: {}", parameter.name, to_string(parameter.shape), fault));
         }
     };
 
@@ -83,13 +84,14 @@ DemandCoverage prove_coverage(const Demand& demand) {
         }
         const std::int64_t bytes = parameter.bytes();
         const BoxUnion covered = unite(std::move(boxes[id]), bytes);
-        const auto note = [&](std::vector<CoverageGap>& gaps, std::int64_t count, std::int64_t first, std::int64_t& total,
-                              std::string_view what) {
+        const auto note = [&](std::vector<CoverageGap>& gaps, std::int64_t count, std::int64_t first,
+                              std::int64_t& total, std::string_view what) {
             const std::int64_t number = elements(count, parameter.dtype);
             gaps.push_back({static_cast<std::int32_t>(id), number,
                             coordinates(parameter.shape, first / size_of(parameter.dtype))});
             total += number;
-            fail(parameter, fmt::format("{} elements are {}, the first at {}", number, what, to_string(gaps.back().first)));
+            fail(parameter,
+                 fmt::format("{} elements are {}, the first at {}", number, what, to_string(gaps.back().first)));
         };
         if (covered.first_hole >= 0) {
             note(out.hole_gaps, bytes - covered.covered, covered.first_hole, out.holes, "written by no tensor");

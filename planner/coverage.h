@@ -21,9 +21,9 @@ struct CoverageGap {
 
 /// How a demand's records and fills cover its parameters. Proven by the union of the boxes that are written.
 struct DemandCoverage {
-    std::int64_t holes = 0;           ///< Elements that nothing writes.
-    std::int64_t overlaps = 0;        ///< Elements that are written more than once.
-    std::int64_t padding_bytes = 0;   ///< Bytes that the loader fills itself.
+    std::int64_t holes = 0;                 ///< Elements that nothing writes.
+    std::int64_t overlaps = 0;              ///< Elements that are written more than once.
+    std::int64_t padding_bytes = 0;         ///< Bytes that the loader fills itself.
     std::vector<CoverageGap> hole_gaps;     // by parameter
     std::vector<CoverageGap> overlap_gaps;  // by parameter
     /// Ok, or plan refused: the first fault with parameter and coordinates. Also for boxes that leave their parameter, and for
@@ -35,7 +35,7 @@ DemandCoverage prove_coverage(const Demand& demand);
 
 /// What all demands together read of the checkpoint.
 struct SourceCoverage {
-    std::vector<TensorId> unread;           ///< Tensors of which nobody reads anything; those without elements are not listed.
+    std::vector<TensorId> unread;  ///< Tensors of which nobody reads anything; those without elements are not listed.
     std::vector<CoverageGap> partly_read;  ///< Tensors of which somebody reads something, and nobody the rest.
 };
 

@@ -44,8 +44,9 @@ std::string OperationChain::text() const {
     for (std::size_t i = 0; i < std::min<std::size_t>(count_, kKept); ++i) {
         const Operation& operation = operations_[i];
         const std::size_t shown = std::min<std::size_t>(operation.arguments, kArguments);
-        out += fmt::format("{}{}", out.empty() ? "" : ".",
-                           operation_text(operation.name, {operation.values.data(), shown}, shown < operation.arguments));
+        out +=
+            fmt::format("{}{}", out.empty() ? "" : ".",
+                        operation_text(operation.name, {operation.values.data(), shown}, shown < operation.arguments));
     }
     return out;
 }
@@ -281,9 +282,9 @@ RecordingTensor RecordingTensor::stack(std::span<const RecordingTensor> tensors,
     for (const RecordingTensor& tensor : tensors) {
         unsqueezed.push_back(tensor.unsqueeze(dim));
         if (tensor.sizes() != tensors.front().sizes()) {
-            tensor.refuse_operation("stack", list({dim}),
-                                    fmt::format("shapes {} and {} differ", to_string(tensors.front().sizes()),
-                                                to_string(tensor.sizes())));
+            tensor.refuse_operation(
+                "stack", list({dim}),
+                fmt::format("shapes {} and {} differ", to_string(tensors.front().sizes()), to_string(tensor.sizes())));
         }
     }
     return cat(unsqueezed, dim);
@@ -360,7 +361,8 @@ RecordingTensor Recorder::tensor(TensorId id) const {
 RecordingTensor Recorder::tensor(std::string_view name) const {
     const std::optional<TensorId> id = catalogue_->find(name);
     if (!id) {
-        refuse(fmt::format("checkpoint tensor {} is missing: the loader needs it, but the catalogue does not list it", name));
+        refuse(fmt::format("checkpoint tensor {} is missing: the loader needs it, but the catalogue does not list it",
+                           name));
     }
     return tensor(*id);
 }
@@ -373,7 +375,10 @@ ParameterId Recorder::declare(std::string name, DType dtype, const Dims& shape) 
     if (!names_.insert(name).second) {
         refuse(fmt::format("parameter {} is declared twice", name));
     }
-    demand_.parameters.push_back({std::move(name), dtype, shape});
+    Parameter& parameter = demand_.parameters.emplace_back();
+    parameter.name = std::move(name);
+    parameter.dtype = dtype;
+    parameter.shape = shape;
     return static_cast<ParameterId>(demand_.parameters.size() - 1);
 }
 

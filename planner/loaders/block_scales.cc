@@ -16,8 +16,9 @@ std::int64_t scale_block(const LoadContext& load) {
 
 Split scale_split(const Split& split, std::int64_t size, std::int64_t block, const std::string& parameter) {
     if (split.count > 1 && size / split.count % block != 0) {
-        refuse(fmt::format("parameter {}: a piece of {} cuts through a scale block of {}; choose a smaller parallel size",
-                           parameter, size / split.count, block));
+        refuse(
+            fmt::format("parameter {}: a piece of {} cuts through a scale block of {}; choose a smaller parallel size",
+                        parameter, size / split.count, block));
     }
     return split;
 }

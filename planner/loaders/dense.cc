@@ -9,7 +9,8 @@ void dense_decoder(LoadContext& load, const AttentionOptions& options, bool mlp_
         const std::string layer = layer_path(n);
         layer_norms(load, layer);
         attention(load, layer, options);
-        rules::gated_mlp(load, layer + "mlp.", load.integer("intermediate_size"), load.integer("hidden_size"), mlp_bias);
+        rules::gated_mlp(load, layer + "mlp.", load.integer("intermediate_size"), load.integer("hidden_size"),
+                         mlp_bias);
     }
 }
 

@@ -43,7 +43,7 @@ RecordingTensor oriented(const LoadContext& load, const std::string& name, std::
         refuse(fmt::format("{}: with {} rows and columns its orientation cannot be told from its shape", name, height));
     }
     return tensor.sizes() == Dims{experts, width, height} ? tensor.transpose(1, 2)
-                                                           : load.tensor(name, {experts, height, width});
+                                                          : load.tensor(name, {experts, height, width});
 }
 
 }  // namespace
@@ -88,8 +88,8 @@ void routed_experts(LoadContext& load, const RoutedExperts& experts) {
     const std::string w13_name = experts.path + "w13_weight";
     const std::string w2_name = experts.path + "w2_weight";
     const auto slots = static_cast<std::int64_t>(share.experts.size());
-    const std::int64_t width = share.width.piece(
-        experts.width, fmt::format("parameter {}: an expert width of {}", w13_name, experts.width));
+    const std::int64_t width =
+        share.width.piece(experts.width, fmt::format("parameter {}: an expert width of {}", w13_name, experts.width));
 
     if (load.has(experts.path + "gate_up_proj")) {
         const RecordingParameter w13 = load.parameter(w13_name, {slots, 2 * width, experts.hidden});

@@ -68,9 +68,10 @@ private:
     // This engine gives every rank the same number of neighbouring experts and ignores the placement.
     static rules::ExpertShare share(const LoadContext& load, std::int64_t count) {
         if (load.layout().ep && (load.layout().redundant != 0 || count % load.pool().count != 0)) {
-            refuse(fmt::format("gpt-oss: {} experts and {} redundant slots cannot be spread evenly over {} ranks, and this "
-                               "engine would drop the remainder",
-                               count, load.layout().redundant, load.pool().count));
+            refuse(fmt::format(
+                "gpt-oss: {} experts and {} redundant slots cannot be spread evenly over {} ranks, and this "
+                "engine would drop the remainder",
+                count, load.layout().redundant, load.pool().count));
         }
         rules::ExpertShare share;
         const Split pool = load.layout().ep ? load.pool() : Split{};
@@ -102,13 +103,14 @@ private:
         const auto rows = [&](const RecordingTensor& t) { return t.narrow(1, 2 * part_.begin, 2 * part_.count); };
         fill_leading(load_.parameter(path_ + "w13_weight", {slots_, 2 * part_.local, hidden_ / 2}, DType::kU8), 1,
                      rows(mine("gate_up_proj_blocks", {count_, 2 * width_, hidden_blocks, half}).flatten(2)));
-        fill_leading(load_.parameter(path_ + "w13_weight_scale", {slots_, 2 * part_.local, hidden_blocks}, DType::kU8), 1,
-                     rows(mine("gate_up_proj_scales", {count_, 2 * width_, hidden_blocks})));
+        fill_leading(load_.parameter(path_ + "w13_weight_scale", {slots_, 2 * part_.local, hidden_blocks}, DType::kU8),
+                     1, rows(mine("gate_up_proj_scales", {count_, 2 * width_, hidden_blocks})));
         fill_leading(load_.parameter(path_ + "w2_weight", {slots_, hidden_, part_.local / 2}, DType::kU8), 2,
                      mine("down_proj_blocks", {count_, hidden_, width_blocks, half})
                          .flatten(2)
                          .narrow(2, part_.begin / 2, part_.count / 2));
-        fill_leading(load_.parameter(path_ + "w2_weight_scale", {slots_, hidden_, part_.local / kMxBlock}, DType::kU8), 2,
+        fill_leading(load_.parameter(path_ + "w2_weight_scale", {slots_, hidden_, part_.local / kMxBlock}, DType::kU8),
+                     2,
                      mine("down_proj_scales", {count_, hidden_, width_blocks})
                          .narrow(2, part_.begin / kMxBlock, part_.count / kMxBlock));
     }

@@ -30,8 +30,8 @@ void input_major_experts(LoadContext& load, const std::string& path, std::int64_
                          std::int64_t hidden) {
     const rules::ExpertShare share = rules::expert_share(load, count);
     const auto slots = static_cast<std::int64_t>(share.experts.size());
-    const std::int64_t local = share.width.piece(width, "parameter " + path + "w13_weight: an expert width of " +
-                                                            std::to_string(width));
+    const std::int64_t local =
+        share.width.piece(width, "parameter " + path + "w13_weight: an expert width of " + std::to_string(width));
     const std::int64_t begin = share.width.rank * local;
     const RecordingParameter w13 = load.parameter(path + "w13_weight", {slots, 2 * local, hidden});
     const RecordingParameter w2 = load.parameter(path + "w2_weight", {slots, hidden, local});
@@ -39,8 +39,8 @@ void input_major_experts(LoadContext& load, const std::string& path, std::int64_
         load.tensor(path + "gate_up_proj", {count, hidden, 2 * width}).transpose(-1, -2).chunk(2, -2);
     rules::fused_experts(w13.narrow(1, 0, local), halves[0].narrow(1, begin, local), share);
     rules::fused_experts(w13.narrow(1, local, local), halves[1].narrow(1, begin, local), share);
-    rules::fused_experts(w2, load.tensor(path + "down_proj", {count, width, hidden}).transpose(-1, -2).narrow(2, begin, local),
-                         share);
+    rules::fused_experts(
+        w2, load.tensor(path + "down_proj", {count, width, hidden}).transpose(-1, -2).narrow(2, begin, local), share);
 }
 
 }  // namespace

@@ -6,7 +6,8 @@ namespace sluice {
 
 std::int64_t Split::piece(std::int64_t size, std::string_view what) const {
     if (size % count != 0) {
-        refuse(fmt::format("{} cannot be cut into {} equal pieces; choose a parallel size that divides it", what, count));
+        refuse(
+            fmt::format("{} cannot be cut into {} equal pieces; choose a parallel size that divides it", what, count));
     }
     return size / count;
 }
@@ -25,8 +26,9 @@ std::int64_t LoadContext::integer(std::string_view key) const {
 RecordingTensor LoadContext::tensor(std::string_view name, const Dims& shape) const {
     RecordingTensor tensor = recorder_.tensor(name);
     if (tensor.sizes() != shape) {
-        throw RecordingRefused(invalid_argument(fmt::format("checkpoint tensor {} has shape {}, but the config gives {}",
-                                                            name, to_string(tensor.sizes()), to_string(shape))));
+        throw RecordingRefused(
+            invalid_argument(fmt::format("checkpoint tensor {} has shape {}, but the config gives {}", name,
+                                         to_string(tensor.sizes()), to_string(shape))));
     }
     return tensor;
 }

@@ -50,12 +50,16 @@ public:
     [[nodiscard]] RecordingTensor tensor(std::string_view name) const { return recorder_.tensor(name); }
     [[nodiscard]] RecordingTensor tensor(std::string_view name, const Dims& shape) const;
 
-    RecordingParameter parameter(std::string name, const Dims& shape) { return parameter(std::move(name), shape, dtype_); }
+    RecordingParameter parameter(std::string name, const Dims& shape) {
+        return parameter(std::move(name), shape, dtype_);
+    }
     RecordingParameter parameter(std::string name, const Dims& shape, DType dtype) {
         return recorder_.add_parameter(std::move(name), dtype, shape);
     }
     /// A tensor that belongs to the worker alone and is never written by a sync.
-    void buffer(std::string name, const Dims& shape, DType dtype) { recorder_.add_buffer(std::move(name), dtype, shape); }
+    void buffer(std::string name, const Dims& shape, DType dtype) {
+        recorder_.add_buffer(std::move(name), dtype, shape);
+    }
 
 private:
     Recorder& recorder_;

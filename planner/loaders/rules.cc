@@ -40,7 +40,8 @@ void rows(LoadContext& load, const std::string& parameter, std::span<const RowPa
     shape[0] = 0;
     for (const RowPart& part : parts) {
         const std::int64_t size = part.source.size(0);
-        shape[0] += part.split.piece(size, fmt::format("parameter {}: {} of {} rows", parameter, part.source.name(), size));
+        shape[0] +=
+            part.split.piece(size, fmt::format("parameter {}: {} of {} rows", parameter, part.source.name(), size));
     }
     const RecordingParameter whole = load.parameter(parameter, shape, dtype);
     std::int64_t at = 0;
@@ -63,8 +64,8 @@ void column_parts(LoadContext& load, const std::string& module, std::span<const 
     };
     const auto plain_split = [](const LinearPart& part) { return part.split; };
     load_suffix(
-        ".weight", weight_dtype(load, parts.front().path),
-        [&](const LinearPart& part) { return Dims{part.out, in}; }, plain_split);
+        ".weight", weight_dtype(load, parts.front().path), [&](const LinearPart& part) { return Dims{part.out, in}; },
+        plain_split);
     if (bias) {
         load_suffix(".bias", load.dtype(), [](const LinearPart& part) { return Dims{part.out}; }, plain_split);
     }
