@@ -86,5 +86,7 @@ struct Plan {
 
 /// The owner's side of `plan` for trainer rank `owner`.
 OwnerRoute owner_route(const Plan& plan, int owner);
+/// The same for trainer ranks 0 to owners - 1, in one pass.
+std::vector<OwnerRoute> owner_routes(const Plan& plan, int owners);
 
 }  // namespace sluice

@@ -1,10 +1,15 @@
 #include "planner/trainer_rules/rank_storage.h"
 
+#include "planner/trainer_rules/megatron_arrays.h"
 #include "planner/trainer_rules/shard_rule.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 
 namespace sluice {
@@ -76,37 +81,129 @@ void store(const CatalogueTensor& tensor, TensorId id, const ShardRule& rule, co
     out.bytes = aligned(out.bytes + num_elements(local) * item);
 }
 
-Status add_tensor(const Rank& rank, TensorId id, RankStorage& out) {
-    const CatalogueTensor& tensor = rank.catalogue[id];
-    SLUICE_ASSIGN_OR_RETURN(const ShardRule rule, shard_rule(rank.catalogue, rank.heads, id));
-    GatheredBox whole{id, Dims(tensor.shape.size(), 0), tensor.shape, rule.is_expert()};
-    if (rule.expert == ShardRule::kFusedExperts) {
-        std::tie(whole.begin[0], whole.end[0]) = even_run(tensor.shape[0], rank.layout.ep, rank.at.ep);
-    } else if (rule.is_expert()) {
-        const auto [first, end] = even_run(rank.heads.experts, rank.layout.ep, rank.at.ep);
-        if (rule.expert < first || rule.expert >= end) {
+// A tensor that waits for the other parts of its fused array.
+struct Part {
+    TensorId tensor = -1;
+    ShardRule rule;
+    GatheredBox whole;
+};
+
+class StorageBuilder {
+public:
+    explicit StorageBuilder(const Rank& rank) : rank_(rank) { out_.stage = rank.at.pp; }
+
+    Status add(TensorId id) {
+        const CatalogueTensor& tensor = rank_.catalogue[id];
+        SLUICE_ASSIGN_OR_RETURN(const ShardRule rule, shard_rule(rank_.catalogue, rank_.heads, id));
+        GatheredBox whole{id, Dims(tensor.shape.size(), 0), tensor.shape, rule.is_expert()};
+        if (rule.expert == ShardRule::kFusedExperts) {
+            if (megatron()) {
+                return plan_refused(fmt::format("tensor {}: format=megatron keeps experts apart, and this model's are fused; use format=hf", tensor.name));
+            }
+            std::tie(whole.begin[0], whole.end[0]) = even_run(tensor.shape[0], rank_.layout.ep, rank_.at.ep);
+        } else if (rule.is_expert()) {
+            const auto [first, end] = even_run(rank_.heads.experts, rank_.layout.ep, rank_.at.ep);
+            if (rule.expert < first || rule.expert >= end) {
+                return ok_status();
+            }
+        }
+        if (const auto fused = megatron() ? megatron_part(tensor.name) : std::nullopt; fused && rule.cut == ShardRule::Cut::kUnits && rule.block == 1) {
+            auto& parts = fused_[fused->array];
+            parts.resize(static_cast<std::size_t>(fused->parts));
+            parts[static_cast<std::size_t>(fused->part)] = {id, rule, std::move(whole)};
             return ok_status();
         }
+        return add_alone(id, rule, std::move(whole));
     }
-    const int pieces = rule.is_expert() ? rank.layout.etp : rank.layout.tp;
-    const int index = rule.is_expert() ? rank.at.etp : rank.at.tp;
-    SLUICE_ASSIGN_OR_RETURN(const auto runs, held_runs(tensor, rule, pieces, index, rule.is_expert() ? "etp" : "tp"));
 
-    std::pair<std::int64_t, std::int64_t> rows{0, 1};
-    if (!tensor.shape.empty()) {
-        const bool cut_rows = rule.cut != ShardRule::Cut::kWhole && rule.axis == 0;
-        const std::int64_t local_rows =
-            cut_rows ? runs.front().second - runs.front().first : whole.end[0] - whole.begin[0];
-        rows = chunk_run(local_rows, rank.layout.fsdp, rank.at.fsdp);
+    Result<RankStorage> finish() {
+        for (auto& [array, parts] : fused_) {
+            const bool complete = std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.tensor >= 0; });
+            if (complete) {
+                SLUICE_RETURN_IF_ERROR(add_fused(array, parts));
+                continue;
+            }
+            for (Part& part : parts) {
+                if (part.tensor >= 0) {
+                    SLUICE_RETURN_IF_ERROR(add_alone(part.tensor, part.rule, std::move(part.whole)));
+                }
+            }
+        }
+        std::sort(out_.regions.begin(), out_.regions.end(), [](const OwnedRegion& a, const OwnedRegion& b) {
+            return a.tensor != b.tensor ? a.tensor < b.tensor : a.begin < b.begin;
+        });
+        std::sort(out_.gathered.begin(), out_.gathered.end(), [](const GatheredBox& a, const GatheredBox& b) { return a.tensor < b.tensor; });
+        return std::move(out_);
     }
-    store(tensor, id, rule, whole, runs, rows, out);
-    const bool in_part =
-        (pieces > 1 && rule.cut != ShardRule::Cut::kWhole) || (rank.layout.fsdp > 1 && !tensor.shape.empty());
-    if (in_part && tensor.elements() > 0) {
-        out.gathered.push_back(std::move(whole));
+
+private:
+    [[nodiscard]] bool megatron() const { return rank_.layout.format == TrainerFormat::kMegatron; }
+    [[nodiscard]] int pieces(const ShardRule& rule) const { return rule.is_expert() ? rank_.layout.etp : rank_.layout.tp; }
+    [[nodiscard]] int index(const ShardRule& rule) const { return rule.is_expert() ? rank_.at.etp : rank_.at.tp; }
+
+    [[nodiscard]] Result<std::vector<std::pair<std::int64_t, std::int64_t>>> runs_of(TensorId id, const ShardRule& rule) const {
+        if (megatron() && rule.cut == ShardRule::Cut::kChunk) {
+            const std::int64_t rows = megatron_vocabulary_rows(rule.cut_extent, pieces(rule));
+            return std::vector{std::pair{std::min(index(rule) * rows, rule.cut_extent), std::min((index(rule) + 1) * rows, rule.cut_extent)}};
+        }
+        return held_runs(rank_.catalogue[id], rule, pieces(rule), index(rule), rule.is_expert() ? "etp" : "tp");
     }
-    return ok_status();
-}
+
+    Status add_alone(TensorId id, const ShardRule& rule, GatheredBox whole) {
+        const CatalogueTensor& tensor = rank_.catalogue[id];
+        SLUICE_ASSIGN_OR_RETURN(const auto runs, runs_of(id, rule));
+        std::pair<std::int64_t, std::int64_t> rows{0, 1};
+        if (!tensor.shape.empty()) {
+            const bool cut_rows = rule.cut != ShardRule::Cut::kWhole && rule.axis == 0;
+            const std::int64_t local_rows = cut_rows ? runs.front().second - runs.front().first : whole.end[0] - whole.begin[0];
+            rows = chunk_run(local_rows, rank_.layout.fsdp, rank_.at.fsdp);
+        }
+        store(tensor, id, rule, whole, runs, rows, out_);
+        const bool in_part =
+            (pieces(rule) > 1 && rule.cut != ShardRule::Cut::kWhole) || (rank_.layout.fsdp > 1 && !tensor.shape.empty());
+        if (in_part && tensor.elements() > 0) {
+            out_.gathered.push_back(std::move(whole));
+        }
+        return ok_status();
+    }
+
+    Status add_fused(const std::string& array, std::vector<Part>& parts) {
+        const ShardRule& rule = parts[0].rule;
+        std::vector<FusedRows> fused;
+        if (parts.size() == 3) {
+            const auto rows = [&](std::size_t part) { return rank_.catalogue[parts[part].tensor].shape[0]; };
+            SLUICE_ASSIGN_OR_RETURN(fused, linear_qkv_rows(array, rank_.heads, {rows(0), rows(1), rows(2)}, pieces(rule), index(rule)));
+        } else {
+            SLUICE_ASSIGN_OR_RETURN(const auto gate, runs_of(parts[0].tensor, parts[0].rule));
+            SLUICE_ASSIGN_OR_RETURN(const auto up, runs_of(parts[1].tensor, parts[1].rule));
+            fused = linear_fc1_rows(gate.front(), up.front());
+        }
+        std::int64_t end = out_.bytes;
+        for (const FusedRows& rows : fused) {
+            const Part& part = parts[static_cast<std::size_t>(rows.part)];
+            const CatalogueTensor& tensor = rank_.catalogue[part.tensor];
+            const Dims strides = contiguous_strides(tensor.shape, size_of(tensor.dtype));
+            OwnedRegion region{part.tensor, part.whole.begin, part.whole.end, 0, out_.bytes + rows.row * strides[0], strides};
+            region.begin[0] = rows.begin;
+            region.end[0] = rows.end;
+            end = std::max(end, region.offset + (rows.end - rows.begin) * strides[0]);
+            if (rows.begin < rows.end) {
+                out_.regions.push_back(std::move(region));
+            }
+        }
+        out_.bytes = aligned(end);
+        for (Part& part : parts) {
+            if (pieces(rule) > 1 && rank_.catalogue[part.tensor].elements() > 0) {
+                out_.gathered.push_back(std::move(part.whole));
+            }
+        }
+        return ok_status();
+    }
+
+    const Rank& rank_;
+    RankStorage out_;
+    std::map<std::string, std::vector<Part>> fused_;
+};
 
 }  // namespace
 
@@ -121,14 +218,13 @@ Result<RankStorage> rank_storage(const Catalogue& catalogue, const ModelConfig& 
     }
     const Rank self{catalogue, layout, heads, layout.coordinates(rank), std::move(bounds),
                     config.flag_or("tie_word_embeddings", false)};
-    RankStorage out;
-    out.stage = self.at.pp;
+    StorageBuilder builder(self);
     for (TensorId id = 0; id < static_cast<TensorId>(catalogue.size()); ++id) {
         if (self.holds_group_of(catalogue[id])) {
-            SLUICE_RETURN_IF_ERROR(add_tensor(self, id, out));
+            SLUICE_RETURN_IF_ERROR(builder.add(id));
         }
     }
-    return out;
+    return builder.finish();
 }
 
 }  // namespace sluice

@@ -1,0 +1,270 @@
+#include "planner/gather.h"
+#include "planner/trainer_ownership.h"
+#include "tests/planner/plan_execution.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+namespace sluice {
+namespace {
+
+using test::SmallModel;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<Ownership> all_ranks(const SmallModel& model, const std::string& layout, SourceKind source = SourceKind::kResident) {
+    const auto parsed = TrainerLayout::parse(layout);
+    EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+    std::vector<Ownership> out;
+    for (int rank = 0; rank < parsed->world_size(); ++rank) {
+        auto owned = trainer_ownership(model.catalogue, model.config, *parsed, rank, source);
+        EXPECT_TRUE(owned.ok()) << layout << ": " << owned.status().message();
+        if (owned.ok()) {
+            out.push_back(std::move(*owned));
+        }
+    }
+    return out;
+}
+
+std::vector<const OwnedRegion*> regions_of(const SmallModel& model, const Ownership& owner, const std::string& name) {
+    std::vector<const OwnedRegion*> out;
+    const auto id = model.catalogue.find(name);
+    EXPECT_TRUE(id.has_value()) << name;
+    for (const OwnedRegion& region : owner.regions) {
+        if (region.tensor == *id) {
+            out.push_back(&region);
+        }
+    }
+    return out;
+}
+
+// "[begin:end] " per axis of the only region that `owner` has of a tensor.
+std::string box(const SmallModel& model, const Ownership& owner, const std::string& name) {
+    std::string out;
+    for (const OwnedRegion* region : regions_of(model, owner, name)) {
+        out += out.empty() ? "" : " + ";
+        for (std::size_t d = 0; d < region->begin.size(); ++d) {
+            out += (d == 0 ? "" : ",") + std::to_string(region->begin[d]) + ":" + std::to_string(region->end[d]);
+        }
+    }
+    return out;
+}
+
+std::vector<std::string> boxes(const SmallModel& model, const std::vector<Ownership>& owners, const std::string& name) {
+    std::vector<std::string> out;
+    for (const Ownership& owner : owners) {
+        out.push_back(box(model, owner, name));
+    }
+    return out;
+}
+
+TEST(TrainerOwnership, CutsAttentionAndDenseLayersOverTp) {
+    const SmallModel m = test::small_model("Qwen2.5-7B", {{"num_hidden_layers", "2"},
+                                                          {"hidden_size", "64"},
+                                                          {"num_attention_heads", "8"},
+                                                          {"num_key_value_heads", "2"},
+                                                          {"vocab_size", "10"},
+                                                          {"intermediate_size", "96"}});
+    const auto ranks = all_ranks(m, "tp=4");
+    const std::string attention = "model.layers.1.self_attn.";
+    EXPECT_THAT(boxes(m, ranks, attention + "q_proj.weight"), ElementsAre("0:16,0:64", "16:32,0:64", "32:48,0:64", "48:64,0:64"));
+    EXPECT_THAT(boxes(m, ranks, attention + "q_proj.bias"), ElementsAre("0:16", "16:32", "32:48", "48:64"));
+    // Two KV heads on four ranks: rank r holds head r div 2.
+    EXPECT_THAT(boxes(m, ranks, attention + "k_proj.weight"), ElementsAre("0:8,0:64", "0:8,0:64", "8:16,0:64", "8:16,0:64"));
+    EXPECT_THAT(boxes(m, ranks, attention + "v_proj.bias"), ElementsAre("0:8", "0:8", "8:16", "8:16"));
+    EXPECT_THAT(boxes(m, ranks, attention + "o_proj.weight"), ElementsAre("0:64,0:16", "0:64,16:32", "0:64,32:48", "0:64,48:64"));
+    EXPECT_EQ(box(m, ranks[3], "model.layers.0.mlp.up_proj.weight"), "72:96,0:64");
+    EXPECT_EQ(box(m, ranks[3], "model.layers.0.mlp.down_proj.weight"), "0:64,72:96");
+    EXPECT_EQ(box(m, ranks[3], "model.layers.0.input_layernorm.weight"), "0:64");
+    // Chunk rule: ceil(10 / 4) = 3.
+    EXPECT_THAT(boxes(m, ranks, "model.embed_tokens.weight"), ElementsAre("0:3,0:64", "3:6,0:64", "6:9,0:64", "9:10,0:64"));
+    EXPECT_EQ(boxes(m, all_ranks(m, "tp=8"), "lm_head.weight").back(), "") << "the last pieces may be empty";
+}
+
+TEST(TrainerOwnership, SpreadsExpertsOverEpAndCutsThemOverEtp) {
+    const SmallModel m = test::small_qwen3_moe();
+    const auto ranks = all_ranks(m, "tp=2,dp=4,ep=2,etp=2");
+    const std::string mlp = "model.layers.2.mlp.";
+    EXPECT_THAT(boxes(m, ranks, mlp + "experts.0.gate_proj.weight"),
+                ElementsAre("0:16,0:64", "16:32,0:64", "", "", "0:16,0:64", "16:32,0:64", "", ""));
+    EXPECT_THAT(boxes(m, ranks, mlp + "experts.7.down_proj.weight"),
+                ElementsAre("", "", "0:64,0:16", "0:64,16:32", "", "", "0:64,0:16", "0:64,16:32"));
+    EXPECT_EQ(box(m, ranks[5], mlp + "gate.weight"), "0:8,0:64");
+}
+
+TEST(TrainerOwnership, UnevenExpertsGoToTheFirstRanks) {
+    const SmallModel m = test::small_qwen3_moe();
+    const auto ranks = all_ranks(m, "dp=3,ep=3");
+    std::vector<int> counts;
+    for (const Ownership& owner : ranks) {
+        int count = 0;
+        for (int e = 0; e < 8; ++e) {
+            count += static_cast<int>(regions_of(m, owner, "model.layers.0.mlp.experts." + std::to_string(e) + ".up_proj.weight").size());
+        }
+        counts.push_back(count);
+    }
+    EXPECT_THAT(counts, ElementsAre(3, 3, 2));
+}
+
+TEST(TrainerOwnership, FusedExpertsOfLlama4AreCutInEachHalf) {
+    SmallModel m = std::move(test::small_models()[7].second);
+    const auto ranks = all_ranks(m, "tp=4,ep=2,etp=2");
+    const std::string experts = "language_model.model.layers.0.feed_forward.experts.";
+    EXPECT_EQ(box(m, ranks[1], experts + "gate_up_proj"), "0:4,0:64,16:32 + 0:4,0:64,48:64");
+    EXPECT_EQ(box(m, ranks[2], experts + "gate_up_proj"), "4:8,0:64,0:16 + 4:8,0:64,32:48");
+    EXPECT_EQ(box(m, ranks[3], experts + "down_proj"), "4:8,16:32,0:64");
+    // Both halves in one array, the second behind the first in every row.
+    const auto halves = regions_of(m, ranks[1], experts + "gate_up_proj");
+    EXPECT_EQ(halves[1]->offset - halves[0]->offset, 16 * 2);
+    EXPECT_EQ(halves[0]->strides, (Dims{64 * 32 * 2, 32 * 2, 2}));
+}
+
+TEST(TrainerOwnership, FusedExpertsOfGptOssKeepGateUpPairs) {
+    SmallModel m = std::move(test::small_models()[8].second);
+    const auto ranks = all_ranks(m, "tp=2,etp=2");
+    const std::string layer = "model.layers.0.";
+    EXPECT_THAT(boxes(m, ranks, layer + "mlp.experts.gate_up_proj"), ElementsAre("0:8,0:64,0:64", "0:8,0:64,64:128"));
+    EXPECT_THAT(boxes(m, ranks, layer + "mlp.experts.gate_up_proj_bias"), ElementsAre("0:8,0:64", "0:8,64:128"));
+    EXPECT_THAT(boxes(m, ranks, layer + "mlp.experts.down_proj"), ElementsAre("0:8,0:32,0:64", "0:8,32:64,0:64"));
+    EXPECT_THAT(boxes(m, ranks, layer + "mlp.experts.down_proj_bias"), ElementsAre("0:8,0:64", "0:8,0:64"));
+    EXPECT_THAT(boxes(m, ranks, layer + "self_attn.sinks"), ElementsAre("0:4", "4:8"));
+    EXPECT_THAT(boxes(m, ranks, layer + "self_attn.o_proj.bias"), ElementsAre("0:64", "0:64"));
+}
+
+TEST(TrainerOwnership, MlaKeepsItsFirstProjectionsWhole) {
+    SmallModel m = std::move(test::small_models()[4].second);
+    const auto ranks = all_ranks(m, "tp=4");
+    const std::string attention = "model.layers.2.self_attn.";
+    EXPECT_EQ(box(m, ranks[3], attention + "q_a_proj.weight"), "0:24,0:64");
+    EXPECT_EQ(box(m, ranks[3], attention + "kv_a_proj_with_mqa.weight"), "0:20,0:64");
+    EXPECT_EQ(box(m, ranks[3], attention + "q_b_proj.weight"), "72:96,0:24");
+    EXPECT_EQ(box(m, ranks[3], attention + "kv_b_proj.weight"), "96:128,0:16");
+    EXPECT_EQ(box(m, ranks[3], attention + "o_proj.weight"), "0:64,48:64");
+}
+
+TEST(TrainerOwnership, StagesHoldTheirLayersAndTiedTablesLieOnBothEnds) {
+    const SmallModel untied = test::small_qwen3_moe();
+    const auto ranks = all_ranks(untied, "pp=2");
+    EXPECT_EQ(box(untied, ranks[0], "model.layers.1.input_layernorm.weight"), "0:64");
+    EXPECT_EQ(box(untied, ranks[1], "model.layers.1.input_layernorm.weight"), "");
+    EXPECT_EQ(box(untied, ranks[1], "model.layers.2.input_layernorm.weight"), "0:64");
+    EXPECT_THAT(boxes(untied, ranks, "model.embed_tokens.weight"), ElementsAre("0:250,0:64", ""));
+    EXPECT_THAT(boxes(untied, ranks, "lm_head.weight"), ElementsAre("", "0:250,0:64"));
+    EXPECT_THAT(boxes(untied, ranks, "model.norm.weight"), ElementsAre("", "0:64"));
+    EXPECT_EQ(ranks[1].stage, 1);
+
+    SmallModel tied = std::move(test::small_models()[1].second);
+    const auto both = all_ranks(tied, "pp=3");
+    EXPECT_THAT(boxes(tied, both, "model.embed_tokens.weight"), ElementsAre("0:250,0:64", "", "0:250,0:64"));
+    EXPECT_THAT(boxes(tied, both, "lm_head.weight"), ElementsAre("", "", ""));
+}
+
+TEST(TrainerOwnership, FsdpCutsEveryPieceByRowsUnevenly) {
+    const SmallModel m = test::hand_made({{"model.layers.0.input_layernorm.weight", DType::kBF16, {5}, 0, {}},
+                                          {"model.layers.0.post_attention_layernorm.weight", DType::kBF16, {1, 17}, 0, {}},
+                                          {"model.layers.0.scale", DType::kF32, {}, 0, {}}});
+    SmallModel with_heads{*ModelConfig::create({{"num_attention_heads", 1}}, "HandMade"), m.catalogue, m.tensors};
+    const auto ranks = all_ranks(with_heads, "fsdp=4");
+    EXPECT_THAT(boxes(m, ranks, "model.layers.0.input_layernorm.weight"), ElementsAre("0:2", "2:4", "4:5", ""));
+    EXPECT_THAT(boxes(m, ranks, "model.layers.0.post_attention_layernorm.weight"), ElementsAre("0:1,0:17", "", "", ""));
+    for (const Ownership& owner : ranks) {
+        EXPECT_EQ(regions_of(m, owner, "model.layers.0.scale").size(), 1U) << "a scalar cannot be cut";
+    }
+    const SmallModel qwen = test::small_qwen3_moe();
+    const auto both = all_ranks(qwen, "tp=2,fsdp=3");
+    EXPECT_THAT(boxes(qwen, both, "model.layers.0.self_attn.q_proj.weight"),
+                ElementsAre("0:11,0:64", "32:43,0:64", "11:22,0:64", "43:54,0:64", "22:32,0:64", "54:64,0:64"));
+    EXPECT_EQ(box(qwen, both[3], "model.layers.0.self_attn.o_proj.weight"), "22:44,32:64");
+}
+
+TEST(TrainerOwnership, RefusesWhatCannotBeCut) {
+    const SmallModel m = test::small_qwen3_moe();
+    const auto refusal = [&](const char* layout) {
+        return trainer_ownership(m.catalogue, m.config, *TrainerLayout::parse(layout), 0, SourceKind::kResident).status();
+    };
+    const Status heads = refusal("tp=3");
+    EXPECT_EQ(heads.code(), StatusCode::kPlanRefused);
+    EXPECT_THAT(heads.message(), HasSubstr("tp=3"));
+    EXPECT_THAT(heads.message(), HasSubstr("_proj.weight"));
+    const Status kv = trainer_ownership(test::small_model("Qwen3-8B", {{"num_hidden_layers", "1"},
+                                                                       {"num_attention_heads", "12"},
+                                                                       {"num_key_value_heads", "3"}})
+                                            .catalogue,
+                                        m.config, *TrainerLayout::parse("tp=8"), 0, SourceKind::kResident)
+                          .status();
+    EXPECT_EQ(kv.code(), StatusCode::kPlanRefused);
+    EXPECT_EQ(refusal("pp=4").code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(refusal("dp=16,ep=16").message(), HasSubstr("ep=16"));
+}
+
+// Whatever the layout: every element is owned, by equally many ranks as the layout repeats it; arrays do not overlap in memory.
+TEST(TrainerOwnership, EveryElementIsOwnedAndArraysAreApart) {
+    for (const auto& [name, model] : test::small_models()) {
+        for (const char* layout : {"tp=1", "tp=2", "tp=8,ep=4", "tp=2,pp=2,dp=2,ep=4", "tp=4,pp=2,ep=2,etp=2", "dp=4,ep=2,etp=2",
+                                   "fsdp=3", "fsdp=5,tp=2,dp=2"}) {
+            const bool dense = name == "Qwen3-0.6B" || name == "Qwen2.5-7B" || name == "Llama-3.1-8B";
+            if (dense && std::string(layout).find("ep=") != std::string::npos) {
+                continue;  // These have no experts to spread.
+            }
+            for (const SourceKind source : {SourceKind::kResident, SourceKind::kGathered}) {
+                const auto ranks = all_ranks(model, layout, source);
+                std::map<TensorId, std::vector<int>> owners;
+                for (const Ownership& owner : ranks) {
+                    std::map<std::pair<SegmentId, GroupId>, std::vector<char>> used;
+                    for (const OwnedRegion& region : owner.regions) {
+                        const CatalogueTensor& tensor = model.catalogue[region.tensor];
+                        auto& count = owners[region.tensor];
+                        count.resize(static_cast<std::size_t>(tensor.elements()));
+                        const bool gathered = region.segment == kGatheredSegment;
+                        auto& memory = used[{region.segment, gathered ? tensor.group : 0}];
+                        memory.resize(static_cast<std::size_t>(gathered ? owner.gathered_bytes[static_cast<std::size_t>(tensor.group)]
+                                                                        : owner.segment_bytes[0]));
+                        StridedCopy walk;
+                        walk.item = size_of(tensor.dtype);
+                        const Dims full = contiguous_strides(tensor.shape);
+                        for (std::size_t d = 0; d < full.size(); ++d) {
+                            walk.src_offset += region.begin[d] * full[d];
+                            walk.sizes.push_back(region.end[d] - region.begin[d]);
+                        }
+                        walk.src_strides = full;
+                        walk.dst_strides = region.strides;
+                        walk.dst_offset = region.offset;
+                        for_each_item(walk, [&](std::int64_t element, std::int64_t at) {
+                            ++count[static_cast<std::size_t>(element)];
+                            for (std::int64_t b = 0; b < walk.item; ++b) {
+                                ASSERT_EQ(memory.at(static_cast<std::size_t>(at + b))++, 0) << name << " " << layout;
+                            }
+                        });
+                    }
+                }
+                for (TensorId t = 0; t < static_cast<TensorId>(model.catalogue.size()); ++t) {
+                    if (model.catalogue[t].tied_to.empty()) {
+                        const auto& count = owners[t];
+                        ASSERT_FALSE(count.empty()) << model.catalogue[t].name << " " << layout;
+                        const auto [least, most] = std::minmax_element(count.begin(), count.end());
+                        EXPECT_GE(*least, 1) << model.catalogue[t].name << " " << layout;
+                        EXPECT_EQ(*least, *most) << model.catalogue[t].name << " " << layout;
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST(TrainerOwnership, GatheredOffersCutTensorsWholeAndTheRestInPlace) {
+    const SmallModel m = test::small_qwen3_moe();
+    const auto ranks = all_ranks(m, "tp=2,dp=2,ep=4", SourceKind::kGathered);
+    const OwnedRegion* q = regions_of(m, ranks[1], "model.layers.0.self_attn.q_proj.weight").front();
+    EXPECT_EQ(q->segment, kGatheredSegment);
+    EXPECT_EQ(q->end, (Dims{64, 64}));
+    EXPECT_EQ(regions_of(m, ranks[1], "model.layers.0.input_layernorm.weight").front()->segment, 0);
+    EXPECT_EQ(regions_of(m, ranks[1], "model.layers.0.mlp.experts.2.up_proj.weight").front()->segment, 0);
+    EXPECT_GT(ranks[1].gathered_bytes[1], 0);
+    EXPECT_EQ(all_ranks(m, "dp=2,ep=2", SourceKind::kGathered)[0].gathered_bytes.size(), 0U) << "nothing is cut";
+}
+
+}  // namespace
+}  // namespace sluice
