@@ -1,0 +1,37 @@
+#pragma once
+
+#include "planner/plan.h"
+#include "runtime/exchange/read_cursor.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace sluice {
+
+/// How a chunk's bytes land in the worker.
+enum class Landing : std::uint8_t {
+    kInPlace,    ///< Gets write the parameters themselves.
+    kScatter,    ///< Gets fill staging; a copy then writes the parameters (and converts, where the dtypes differ).
+    kLocalCopy,  ///< The owner is this rank: one strided copy from its memory into the parameters.
+};
+
+/// A chunk as the pull engine uses it: made once from the route, read in every sync.
+struct CompiledChunk {
+    GroupId group = 0;
+    int owner = 0;  ///< Index among the owners of the route.
+    Path path = Path::kDirect;
+    Landing landing = Landing::kInPlace;
+    std::int64_t wire_bytes = 0;
+    std::vector<ReadStep> reads;  ///< Empty for kLocalCopy.
+    std::vector<Piece> pieces;    ///< In wire order.
+};
+
+/// Chooses the landing and computes the reads. A direct chunk lands in place when its runs, contiguous on both sides, are long enough to be
+/// worth a get each; where only the owner's side has longer runs, those are read into staging and scattered.
+/// A packed chunk is one read, in place when its destination is one gapless range.
+CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_self);
+
+/// Bytes of `piece` in wire form.
+std::int64_t wire_item_bytes(const Piece& piece);
+
+}  // namespace sluice

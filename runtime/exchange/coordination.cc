@@ -1,0 +1,281 @@
+#include "runtime/exchange/coordination.h"
+
+#include "runtime/services/log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+using Clock = EventLoop::Clock;
+
+constexpr std::size_t kLongestErrorText = 1000;
+
+Message encode(MessageKind kind, std::uint64_t round, const Status& status, int failed_rank) {
+    Message message;
+    message.kind = kind;
+    message.version = round;
+    message.slot = static_cast<std::int32_t>(status.code());
+    message.chunk = status.peer().value_or(-1);
+    message.group = failed_rank;
+    const std::string& text = status.message();
+    message.payload = std::as_bytes(std::span(text.data(), std::min(text.size(), kLongestErrorText)));
+    return message;
+}
+
+Status decode(const Message& message) {
+    if (message.slot == static_cast<std::int32_t>(StatusCode::kOk)) {
+        return ok_status();
+    }
+    const bool known = message.slot > 0 && message.slot <= static_cast<std::int32_t>(StatusCode::kInternal);
+    const StatusCode code = known ? static_cast<StatusCode>(message.slot) : StatusCode::kInternal;
+    std::string text(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
+    return message.chunk >= 0 ? Status(code, std::move(text), message.chunk) : Status(code, std::move(text));
+}
+
+}  // namespace
+
+class Coordination::ReportTask : public LoopTask {
+public:
+    explicit ReportTask(Coordination& coordination) : coordination_(coordination) {}
+    void run() override { coordination_.report_mine(); }
+    Status status;
+
+private:
+    Coordination& coordination_;
+};
+
+Coordination::Coordination(EventLoop& loop, Links& links, std::function<std::string(int)> name_of,
+                           std::function<void(const Status& cause)> on_abort, Options options)
+    : loop_(loop),
+      links_(links),
+      name_of_(std::move(name_of)),
+      on_abort_(std::move(on_abort)),
+      options_(options),
+      reported_round_(static_cast<std::size_t>(links.size()), 0),
+      heartbeat_timer_(loop, [this] { beat(); }),
+      report_task_(std::make_unique<ReportTask>(*this)) {}
+
+Coordination::~Coordination() = default;
+
+int Coordination::coordinator() const {
+    int rank = 0;
+    while (rank < links_.rank() && links_.lost(rank)) {
+        ++rank;
+    }
+    return rank;
+}
+
+Coordination::Verdict Coordination::agree(const std::string& label, const Status& mine, Deadline deadline) {
+    assert(!loop_.on_loop_thread());
+    const std::uint64_t round = ++agreed_;
+    report_task_->status = mine;
+    loop_.post(*report_task_);
+    std::unique_lock lock(mutex_);
+    if (!decided_changed_.wait_until(lock, deadline.when(), [&] { return delivered_round_ >= round; })) {
+        lock.unlock();
+        std::string whom;
+        loop_.run_and_wait([&] { whom = missing(); });
+        return {deadline_exceeded(fmt::format("{}: no agreement in time, waiting for {}", label, whom)), links_.rank()};
+    }
+    return delivered_;
+}
+
+void Coordination::report_mine() {
+    reported_ = true;
+    mine_ = report_task_->status;
+    send_report();
+}
+
+void Coordination::send_report() {
+    if (is_coordinator()) {
+        collect(links_.rank(), decided_ + 1, mine_);
+    } else {
+        links_.send(coordinator(), encode(MessageKind::kReport, decided_ + 1, mine_, links_.rank()));
+    }
+}
+
+void Coordination::handle(const Message& message) {
+    switch (message.kind) {
+        case MessageKind::kReport:
+            if (message.version <= decided_) {
+                links_.send(message.sender, encode(MessageKind::kVerdict, decided_, last_verdict_.status, last_verdict_.failed_rank));
+            } else {
+                // Kept also by a rank that does not know yet that it is the coordinator now.
+                collect(message.sender, message.version, decode(message));
+            }
+            return;
+        case MessageKind::kVerdict:
+            if (message.version == decided_ + 1) {
+                deliver({decode(message), message.group});
+            }
+            return;
+        case MessageKind::kAbort:
+            if (message.version == decided_ + 1) {
+                abort_locally(decode(message), message.group);
+            }
+            return;
+        default:
+            return;  // a heartbeat: Links has noted the time
+    }
+}
+
+void Coordination::collect(int rank, std::uint64_t round, const Status& status) {
+    if (round != decided_ + 1) {
+        log::warning("{} reports round {} while round {} is open", name_of_(rank), round, decided_ + 1);
+        return;
+    }
+    reported_round_[static_cast<std::size_t>(rank)] = round;
+    if (!status.ok()) {
+        round_failed(status, rank);
+    }
+    conclude();
+}
+
+// The first cause wins; that somebody stopped because of another's failure is no cause.
+void Coordination::round_failed(const Status& cause, int failed_rank) {
+    const bool better = first_cause_.ok() || (first_cause_.code() == StatusCode::kAborted && cause.code() != StatusCode::kAborted);
+    if (!better) {
+        return;
+    }
+    const bool first = first_cause_.ok();
+    first_cause_ = cause;
+    first_failed_rank_ = failed_rank;
+    if (first && is_coordinator()) {
+        tell_everybody(MessageKind::kAbort, decided_ + 1, first_cause_, first_failed_rank_);
+        abort_locally(first_cause_, first_failed_rank_);
+    }
+}
+
+void Coordination::conclude() {
+    if (!is_coordinator() || !reported_) {
+        return;
+    }
+    for (int rank = 0; rank < links_.size(); ++rank) {
+        if (!links_.lost(rank) && reported_round_[static_cast<std::size_t>(rank)] != decided_ + 1) {
+            return;
+        }
+    }
+    tell_everybody(MessageKind::kVerdict, decided_ + 1, first_cause_, first_failed_rank_);
+    deliver({first_cause_, first_failed_rank_});
+}
+
+void Coordination::tell_everybody(MessageKind kind, std::uint64_t round, const Status& status, int failed_rank) {
+    const Message message = encode(kind, round, status, failed_rank);
+    for (int rank = 0; rank < links_.size(); ++rank) {
+        if (rank != links_.rank() && !links_.lost(rank)) {
+            links_.send(rank, message);
+        }
+    }
+}
+
+void Coordination::deliver(const Verdict& verdict) {
+    if (!verdict.status.ok()) {
+        abort_locally(verdict.status, verdict.failed_rank);
+    }
+    ++decided_;
+    last_verdict_ = verdict;
+    reported_ = false;
+    abort_cause_ = first_cause_ = ok_status();
+    first_failed_rank_ = -1;
+    {
+        const std::lock_guard lock(mutex_);
+        delivered_round_ = decided_;
+        delivered_ = verdict;
+    }
+    decided_changed_.notify_all();
+}
+
+void Coordination::abort_locally(const Status& cause, int failed_rank) {
+    if (cause.code() == StatusCode::kPeerLost && cause.peer() && *cause.peer() != links_.rank() && failed_rank == *cause.peer() &&
+        *cause.peer() < links_.size()) {
+        // Whoever the coordinator says is dead is dead for all: reads from it must not be waited for.
+        links_.declare_lost(*cause.peer(), cause);
+    }
+    if (!abort_cause_.ok()) {
+        return;
+    }
+    abort_cause_ = Status(StatusCode::kAborted, cause.message(), cause.peer().value_or(failed_rank));
+    on_abort_(cause);
+}
+
+void Coordination::peer_lost(int rank, const Status& cause) {
+    const bool was_coordinator = rank < links_.rank() && rank < coordinator();
+    if (was_coordinator && !is_coordinator()) {
+        if (const Status connected = links_.connect(coordinator()); !connected.ok()) {
+            log::warning("cannot reach {}: {}", name_of_(coordinator()), connected.message());
+        }
+    }
+    if (is_coordinator()) {
+        for (int other = 0; was_coordinator && other < links_.size(); ++other) {
+            if (!links_.lost(other)) {
+                if (const Status connected = links_.connect(other); !connected.ok()) {
+                    log::warning("cannot reach {}: {}", name_of_(other), connected.message());
+                }
+            }
+        }
+        round_failed(Status(StatusCode::kPeerLost, fmt::format("{} is lost: {}", name_of_(rank), cause.message()), rank), rank);
+        conclude();
+        return;
+    }
+    if (was_coordinator) {
+        // What the former coordinator may have told only this rank, and what it may not have heard of this rank.
+        if (decided_ > 0) {
+            links_.send(coordinator(), encode(MessageKind::kVerdict, decided_, last_verdict_.status, last_verdict_.failed_rank));
+        }
+        if (reported_) {
+            send_report();
+        }
+    }
+}
+
+void Coordination::start_heartbeats() {
+    last_beat_ = Clock::now();
+    heartbeat_timer_.start(options_.heartbeat_interval);
+}
+
+void Coordination::stop_heartbeats() { heartbeat_timer_.cancel(); }
+
+void Coordination::beat() {
+    heartbeat_timer_.start(options_.heartbeat_interval);
+    const Clock::time_point now = Clock::now();
+    // When this very thread did not get to run for long, messages may be waiting unread: judge nobody by that.
+    const bool punctual = now - last_beat_ < 2 * options_.heartbeat_interval;
+    last_beat_ = now;
+    Message message;
+    message.kind = MessageKind::kHeartbeat;
+    const int coordinator_rank = coordinator();
+    for (int rank = 0; rank < links_.size(); ++rank) {
+        const bool mine_to_watch = coordinator_rank == links_.rank() || rank == coordinator_rank;
+        if (rank == links_.rank() || !mine_to_watch || !links_.connected(rank) || links_.lost(rank)) {
+            continue;
+        }
+        const auto silent = now - links_.last_heard(rank);
+        if (punctual && silent > options_.dead_after) {
+            links_.declare_lost(rank, Status(StatusCode::kPeerLost,
+                                             fmt::format("no sign of life for {:.1f} s", std::chrono::duration<double>(silent).count()), rank));
+            continue;
+        }
+        links_.send(rank, message);
+    }
+}
+
+std::string Coordination::missing() const {
+    if (!is_coordinator()) {
+        return fmt::format("{} (the coordinator)", name_of_(coordinator()));
+    }
+    std::string names;
+    for (int rank = 0; rank < links_.size(); ++rank) {
+        if (!links_.lost(rank) && reported_round_[static_cast<std::size_t>(rank)] != decided_ + 1) {
+            names += (names.empty() ? "" : ", ") + name_of_(rank);
+        }
+    }
+    return names.empty() ? "the event loop" : names;
+}
+
+}  // namespace sluice

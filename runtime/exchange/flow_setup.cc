@@ -1,0 +1,106 @@
+#include "runtime/exchange/flow_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace sluice {
+
+RemoteRegion remote_region(const transport::MemoryRegion& region) {
+    return {reinterpret_cast<std::uint64_t>(region.data()), region.size(), region.packed_key()};
+}
+
+std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route, std::span<const int> world_ranks) {
+    std::vector<std::vector<ServedConsumer>> out;
+    for (const ServedDemand& demand : route.demands) {
+        std::vector<ServedConsumer>& consumers = out.emplace_back();
+        for (const int worker : demand.workers) {
+            const int world_rank = world_ranks[static_cast<std::size_t>(worker)];
+            consumers.push_back({world_rank, session.name_of(world_rank)});
+        }
+    }
+    return out;
+}
+
+namespace {
+
+// That every byte the chunk reads lies within what its owner has shown.
+Status check_reads(const Chunk& chunk, const PullOwner& owner) {
+    const RemoteMemory& memory = owner.memory;
+    const auto refuse = [&](const char* what) {
+        return internal_error(fmt::format("{} has not shown the {} that group {} is read from", owner.name, what, chunk.group));
+    };
+    if (chunk.path == Path::kPacked) {
+        return memory.slot_bytes < static_cast<std::uint64_t>(chunk.wire_bytes) || memory.slots.bytes < memory.slot_bytes ? refuse("serve slots")
+                                                                                                                         : ok_status();
+    }
+    for (const Piece& piece : chunk.pieces) {
+        std::int64_t end = piece.copy.src_offset + piece.copy.item;
+        for (std::size_t d = 0; d < piece.copy.sizes.size(); ++d) {
+            end += (piece.copy.sizes[d] - 1) * piece.copy.src_strides[d];
+        }
+        if (piece.segment == kGatheredSegment) {
+            for (const RemoteRegion& buffer : memory.gather_buffers) {
+                if (static_cast<std::uint64_t>(end) > buffer.bytes) {
+                    return refuse("gather buffer");
+                }
+            }
+            if (memory.gather_buffers.empty()) {
+                return refuse("gather buffer");
+            }
+        } else if (static_cast<std::size_t>(piece.segment) >= memory.segments.size() ||
+                   static_cast<std::uint64_t>(end) > memory.segments[static_cast<std::size_t>(piece.segment)].bytes) {
+            return refuse("segment");
+        }
+    }
+    return ok_status();
+}
+
+}  // namespace
+
+Result<std::vector<PullOwner>> pull_owners(const Session& session, const Route& route, FlowId flow, int own_world_rank,
+                                           std::span<const std::byte* const> local_segments) {
+    std::set<int> ranks;
+    for (const Chunk& chunk : route.chunks) {
+        ranks.insert(chunk.owner);
+    }
+    std::vector<PullOwner> owners;
+    for (const int rank : ranks) {
+        PullOwner& owner = owners.emplace_back();
+        owner.trainer_rank = rank;
+        owner.world_rank = session.plan().trainers[static_cast<std::size_t>(rank)];
+        owner.name = session.name_of(owner.world_rank);
+        owner.memory = session.card(owner.world_rank).flows[static_cast<std::size_t>(flow)];
+        if (owner.world_rank == own_world_rank) {
+            owner.local_segments.assign(local_segments.begin(), local_segments.end());
+        }
+    }
+    for (const Chunk& chunk : route.chunks) {
+        const auto owner = std::find_if(owners.begin(), owners.end(), [&](const PullOwner& o) { return o.trainer_rank == chunk.owner; });
+        if (owner->world_rank != own_world_rank) {
+            SLUICE_RETURN_IF_ERROR(check_reads(chunk, *owner));
+        }
+    }
+    return owners;
+}
+
+std::vector<int> world_ranks(const std::vector<std::vector<ServedConsumer>>& consumers) {
+    std::vector<int> ranks;
+    for (const auto& of_demand : consumers) {
+        for (const ServedConsumer& consumer : of_demand) {
+            ranks.push_back(consumer.world_rank);
+        }
+    }
+    return ranks;
+}
+
+std::vector<int> world_ranks(const std::vector<PullOwner>& owners) {
+    std::vector<int> ranks;
+    for (const PullOwner& owner : owners) {
+        ranks.push_back(owner.world_rank);
+    }
+    return ranks;
+}
+
+}  // namespace sluice

@@ -1,0 +1,173 @@
+#include "runtime/exchange/rank_plan.h"
+
+#include "runtime/exchange/setup_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr int kRouter = 0;
+
+std::string name_of(const RankInput& input) { return fmt::format("{} {}", input.trainer ? "trainer" : "worker", input.own_rank); }
+
+// Own ranks of one side, by world rank, must count 0, 1, 2, ... without gaps or repeats.
+Status place(std::vector<int>& side, int own_rank, int world_rank, const char* what) {
+    if (own_rank < 0 || static_cast<std::size_t>(own_rank) >= side.size() || side[static_cast<std::size_t>(own_rank)] >= 0) {
+        return invalid_argument(fmt::format("{} rank {} (world rank {}) does not count from 0 without gaps among {}", what, own_rank, world_rank,
+                                            side.size()));
+    }
+    side[static_cast<std::size_t>(own_rank)] = world_rank;
+    return ok_status();
+}
+
+/// What the router makes of all inputs.
+class Compiler {
+public:
+    Compiler(const Catalogue& catalogue, const RouteOptions& options, std::vector<RankInput> inputs)
+        : catalogue_(catalogue), options_(options), inputs_(std::move(inputs)) {}
+
+    Result<std::vector<RankPlan>> run() {
+        SLUICE_RETURN_IF_ERROR(place_ranks());
+        SLUICE_RETURN_IF_ERROR(route_sync());
+        SLUICE_RETURN_IF_ERROR(route_gather_flow());
+        std::random_device entropy;
+        const std::uint64_t session = (static_cast<std::uint64_t>(entropy()) << 32) | entropy();
+        std::vector<RankPlan> plans;
+        for (const RankInput& input : inputs_) {
+            RankPlan plan;
+            plan.session = session;
+            plan.fingerprint = sync_.fingerprint;
+            plan.trainers = trainers_;
+            plan.workers = workers_;
+            if (input.trainer) {
+                plan.owner_route = owner_route(sync_, input.own_rank);
+                if (gather_) {
+                    plan.gather_route = gather_->routes[static_cast<std::size_t>(input.own_rank)];
+                    plan.gather_owner_route = owner_route(*gather_, input.own_rank);
+                }
+            } else {
+                plan.route = sync_.routes[static_cast<std::size_t>(demand_of_worker_[static_cast<std::size_t>(input.own_rank)])];
+            }
+            plans.push_back(std::move(plan));
+        }
+        return plans;
+    }
+
+private:
+    Status place_ranks() {
+        const auto trainer_count = static_cast<std::size_t>(
+            std::count_if(inputs_.begin(), inputs_.end(), [](const RankInput& input) { return input.trainer; }));
+        trainers_.assign(trainer_count, -1);
+        workers_.assign(inputs_.size() - trainer_count, -1);
+        for (std::size_t rank = 0; rank < inputs_.size(); ++rank) {
+            const RankInput& input = inputs_[rank];
+            SLUICE_RETURN_IF_ERROR(place(input.trainer ? trainers_ : workers_, input.own_rank, static_cast<int>(rank),
+                                         input.trainer ? "trainer" : "worker"));
+        }
+        return ok_status();
+    }
+
+    Status route_sync() {
+        std::vector<Ownership> owners;
+        for (const int rank : trainers_) {
+            owners.push_back(inputs_[static_cast<std::size_t>(rank)].ownership);
+        }
+        std::map<int, std::size_t> request_of_key;
+        std::vector<DemandRequest> requests;
+        demand_of_worker_.resize(workers_.size());
+        for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+            const RankInput& input = inputs_[static_cast<std::size_t>(workers_[worker])];
+            const auto [at, is_new] = request_of_key.try_emplace(input.demand_key, requests.size());
+            if (is_new) {
+                if (!input.demand) {
+                    return internal_error(fmt::format("worker {} is the first with demand key {} and gave no demand", worker, input.demand_key));
+                }
+                requests.push_back({&*input.demand, {}, {}});
+            }
+            requests[at->second].workers.push_back(static_cast<int>(worker));
+            demand_of_worker_[worker] = static_cast<DemandId>(at->second);
+        }
+        SLUICE_ASSIGN_OR_RETURN(sync_, route(catalogue_, owners, requests, options_));
+        return ok_status();
+    }
+
+    // Each gathering trainer is a demand of its own on its peers' shards, for those groups of which it serves anything.
+    Status route_gather_flow() {
+        std::vector<Ownership> shards;
+        std::vector<GatherDemand> demands;
+        bool any = false;
+        for (std::size_t trainer = 0; trainer < trainers_.size(); ++trainer) {
+            std::optional<RankInput::Gather>& gather = inputs_[static_cast<std::size_t>(trainers_[trainer])].gather;
+            any = any || gather.has_value();
+            shards.push_back(gather ? std::move(gather->shards) : Ownership{});
+            GatherDemand& demand = demands.emplace_back(gather ? std::move(gather->demand) : GatherDemand{});
+            const OwnerRoute served = owner_route(sync_, static_cast<int>(trainer));
+            for (Demand* part : {&demand.dense, &demand.experts}) {
+                std::erase_if(part->records, [&](const CopyRecord& record) {
+                    const GroupId group = catalogue_[record.tensor].group;
+                    return std::find(served.group_order.begin(), served.group_order.end(), group) == served.group_order.end();
+                });
+            }
+        }
+        if (any) {
+            SLUICE_ASSIGN_OR_RETURN(gather_, route_gather(catalogue_, shards, demands, options_));
+        }
+        return ok_status();
+    }
+
+    const Catalogue& catalogue_;
+    const RouteOptions& options_;
+    std::vector<RankInput> inputs_;
+    std::vector<int> trainers_;
+    std::vector<int> workers_;
+    std::vector<DemandId> demand_of_worker_;
+    Plan sync_;
+    std::optional<Plan> gather_;
+};
+
+// Rank 0: the plan of every rank, or the one failure that all are told.
+Result<std::vector<RankPlan>> compile(const Catalogue& catalogue, const RouteOptions& options, const std::vector<Bootstrap::Blob>& blobs) {
+    std::vector<RankInput> inputs;
+    for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+        auto decoded = decode_input(blobs[rank], catalogue);
+        if (!decoded.ok()) {
+            return decoded.status().with_context(fmt::format("rank {}", rank));
+        }
+        if (const Status& theirs = decoded->input.status; !theirs.ok()) {
+            return theirs.with_context(name_of(decoded->input));
+        }
+        if (decoded->catalogue_digest != catalogue.digest()) {
+            return invalid_argument(fmt::format("{} has another catalogue (digest {:016x}) than rank 0 ({:016x}); give all ranks the same --model and --set",
+                                                name_of(decoded->input), decoded->catalogue_digest, catalogue.digest()));
+        }
+        inputs.push_back(std::move(decoded->input));
+    }
+    return Compiler(catalogue, options, std::move(inputs)).run();
+}
+
+}  // namespace
+
+Result<RankPlan> compile_rank_plan(Bootstrap& bootstrap, const Catalogue& catalogue, const RankInput& input, const RouteOptions& options,
+                                   Deadline deadline) {
+    SLUICE_ASSIGN_OR_RETURN(const auto inputs, bootstrap.gather(kRouter, encode_input(input, catalogue.digest()), deadline));
+    std::vector<Bootstrap::Blob> outputs;
+    if (bootstrap.rank() == kRouter) {
+        const auto plans = compile(catalogue, options, inputs);
+        for (int rank = 0; rank < bootstrap.size(); ++rank) {
+            outputs.push_back(plans.ok() ? encode_rank_plan((*plans)[static_cast<std::size_t>(rank)]) : encode_rank_plan(plans.status()));
+        }
+    }
+    SLUICE_ASSIGN_OR_RETURN(const auto mine, bootstrap.scatter(kRouter, outputs, deadline));
+    SLUICE_ASSIGN_OR_RETURN(RankPlan plan, decode_rank_plan(mine, input, catalogue, options.chunk_bytes));
+    plan.wire_bytes = static_cast<std::int64_t>(mine.size());
+    return plan;
+}
+
+}  // namespace sluice

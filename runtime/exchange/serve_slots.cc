@@ -1,0 +1,43 @@
+#include "runtime/exchange/serve_slots.h"
+
+#include "runtime/exchange/flow_setup.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route, int count) {
+    ServeSlots slots;
+    for (const ServedDemand& demand : route.demands) {
+        for (const ServedChunk& chunk : demand.chunks) {
+            if (chunk.path == Path::kPacked) {
+                slots.slot_bytes_ = std::max(slots.slot_bytes_, chunk.wire_bytes);
+            }
+        }
+    }
+    if (slots.slot_bytes_ == 0) {
+        return slots;
+    }
+    slots.count_ = count;
+    SLUICE_ASSIGN_OR_RETURN(slots.buffer_, Buffer::allocate(slots.bytes(), MemoryKind::kHost));
+    SLUICE_ASSIGN_OR_RETURN(slots.region_,
+                            session.register_memory(slots.buffer_->bytes(), MemoryKind::kHost, transport::Access::kRemoteRead));
+    return slots;
+}
+
+void ServeSlots::describe(RemoteMemory& memory) const {
+    if (region_ != nullptr) {
+        memory.slots = remote_region(*region_);
+        memory.slot_bytes = static_cast<std::uint64_t>(slot_bytes_);
+    }
+}
+
+void ServeSlots::describe(ServedMemory& memory) const {
+    if (buffer_) {
+        memory.slots = buffer_->data();
+        memory.slot_bytes = slot_bytes_;
+        memory.slot_count = count_;
+    }
+}
+
+}  // namespace sluice

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "planner/plan.h"
+#include "runtime/base/status.h"
+#include "runtime/exchange/remote_memory.h"
+#include "runtime/exchange/server.h"
+#include "runtime/exchange/session.h"
+#include "runtime/services/buffer.h"
+#include "transport/transport.h"
+
+#include <memory>
+#include <optional>
+
+namespace sluice {
+
+/// The registered serve slots of one flow of an owner. Nothing is allocated when its route packs nothing.
+class ServeSlots {
+public:
+    /// `count` slots, each as large as the largest packed chunk of `route`.
+    static Result<ServeSlots> create(Session& session, const OwnerRoute& route, int count);
+
+    /// Fills in the slots' part.
+    void describe(RemoteMemory& memory) const;
+    void describe(ServedMemory& memory) const;
+    [[nodiscard]] std::int64_t bytes() const { return slot_bytes_ * count_; }
+
+private:
+    std::optional<Buffer> buffer_;
+    std::unique_ptr<transport::MemoryRegion> region_;
+    std::int64_t slot_bytes_ = 0;
+    int count_ = 0;
+};
+
+}  // namespace sluice

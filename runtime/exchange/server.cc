@@ -1,0 +1,516 @@
+#include "runtime/exchange/server.h"
+
+#include "runtime/exchange/compiled_chunk.h"
+#include "runtime/services/copy_engine.h"
+#include "runtime/services/log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+using Clock = EventLoop::Clock;
+
+constexpr std::int64_t kDroppedLinesLogged = 16;
+// Hashes of one kHashes message: fits the smallest message limit of any transport with room to spare.
+constexpr std::size_t kHashesPerMessage = 256;
+
+}  // namespace
+
+/// One demand: what its consumers read of this owner.
+struct Server::DemandState {
+    struct PackedChunk {
+        const ServedChunk* chunk = nullptr;
+        int group = 0;            // index
+        PackSlot* slot = nullptr;  // where it lies packed or is being packed, if it does
+    };
+    struct Part {  // of one group
+        std::vector<const ServedChunk*> direct;
+        std::vector<std::uint64_t> hashes;  // of the direct chunks, this version
+        int chunks = 0;
+    };
+
+    std::vector<PackedChunk> packed;  // in reading order
+    std::vector<Part> parts;          // by group index
+    std::vector<Consumer*> consumers;
+};
+
+struct Server::Consumer {
+    ServedConsumer config;
+    DemandState* demand = nullptr;
+    std::uint64_t begun = 0;        // the version it has asked for
+    bool lost = false;
+    int announced = 0;              // groups it was told of
+    std::size_t next_packed = 0;    // its place in demand->packed
+    int held_slots = 0;
+    std::vector<std::uint64_t> released;  // by group index: the last version it released
+    std::vector<PackSlot*> reading;       // by place in demand->packed: the slot it was told to read
+};
+
+struct Server::GroupState {
+    GroupId group = 0;
+    int buffer = 0;
+    bool released = false;
+};
+
+/// A serve slot, and the job that packs into it.
+class Server::PackSlot : public CopyJob {
+public:
+    PackSlot(Server& server, int slot) : server_(server), number(slot) {}
+
+    void run() override;
+    void finished() override;
+
+private:
+    Server& server_;
+
+public:
+    const int number;
+    enum class State : std::uint8_t { kFree, kPacking, kReady } state = State::kFree;
+    DemandState* demand = nullptr;
+    std::size_t place = 0;  // in demand->packed
+    int readers = 0;
+    std::uint64_t hash = 0;
+    Clock::time_point begin{}, end{};
+};
+
+/// Hashes the direct chunks of one group for all demands.
+class Server::HashJob : public CopyJob {
+public:
+    explicit HashJob(Server& server) : server_(server) {}
+    void run() override;
+    void finished() override;
+    int group = 0;
+
+private:
+    Server& server_;
+};
+
+namespace {
+
+const std::byte* base_of(const ServedMemory& memory, const Piece& piece, int buffer) {
+    return piece.segment == kGatheredSegment ? memory.gather_buffers[static_cast<std::size_t>(buffer)]
+                                             : memory.segments[static_cast<std::size_t>(piece.segment)];
+}
+
+}  // namespace
+
+void Server::PackSlot::run() {
+    begin = Clock::now();
+    const DemandState::PackedChunk& packed = demand->packed[place];
+    std::byte* to = server_.memory_.slots + number * server_.memory_.slot_bytes;
+    std::int64_t offset = 0;
+    for (const Piece& piece : packed.chunk->pieces) {
+        const std::byte* from = base_of(server_.memory_, piece, server_.groups_[static_cast<std::size_t>(packed.group)].buffer);
+        const StridedCopy copy = packed_from_source(piece.copy, offset, wire_item_bytes(piece));
+        if (piece.source_dtype != piece.wire_dtype()) {
+            converting_copy(copy, piece.source_dtype, piece.wire_dtype(), from, to);
+        } else {
+            strided_copy(copy, from, to);
+        }
+        offset += piece.wire_bytes();
+    }
+    if (server_.hash_) {
+        ChunkHash sum;
+        sum.update(to, static_cast<std::size_t>(offset));
+        hash = sum.digest();
+    }
+    end = Clock::now();
+}
+
+void Server::PackSlot::finished() {
+    --server_.jobs_;
+    state = State::kReady;
+    server_.packed_bytes_ += demand->packed[place].chunk->wire_bytes;
+    if (server_.pack_begin_ == Clock::time_point{}) {
+        server_.pack_begin_ = begin;
+    }
+    server_.pack_end_ = std::max(server_.pack_end_, end);
+    server_.pump();
+    server_.drained_check();
+}
+
+void Server::HashJob::run() {
+    for (auto& demand : server_.demands_) {
+        DemandState::Part& part = demand->parts[static_cast<std::size_t>(group)];
+        for (std::size_t i = 0; i < part.direct.size(); ++i) {
+            ChunkHash sum;
+            for (const Piece& piece : part.direct[i]->pieces) {
+                sum.update_source(piece.copy, base_of(server_.memory_, piece, server_.groups_[static_cast<std::size_t>(group)].buffer));
+            }
+            part.hashes[i] = sum.digest();
+        }
+    }
+}
+
+void Server::HashJob::finished() {
+    --server_.jobs_;
+    server_.hashing_ = false;
+    if (server_.open_) {
+        ++server_.hashed_;
+        for (auto& consumer : server_.consumers_) {
+            server_.announce(*consumer);
+        }
+        server_.hash_next();
+        server_.pump();
+    }
+    server_.drained_check();
+}
+
+Server::Server(EventLoop& loop, Links& links, CopyThread& copy_thread, FlowId flow, OwnerRoute route,
+               std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events)
+    : loop_(loop),
+      links_(links),
+      copy_thread_(copy_thread),
+      flow_(flow),
+      route_(std::move(route)),
+      memory_(std::move(memory)),
+      hash_(hash),
+      events_(std::move(events)),
+      hash_job_(std::make_unique<HashJob>(*this)) {
+    for (const GroupId group : route_.group_order) {
+        if (static_cast<std::size_t>(group) >= group_index_.size()) {
+            group_index_.resize(static_cast<std::size_t>(group) + 1, -1);
+        }
+        group_index_[static_cast<std::size_t>(group)] = static_cast<int>(groups_.size());
+        groups_.push_back({.group = group});
+    }
+    for (std::size_t i = 0; i < route_.demands.size(); ++i) {
+        auto demand = std::make_unique<DemandState>();
+        demand->parts.resize(groups_.size());
+        for (const ServedChunk& chunk : route_.demands[i].chunks) {
+            const int group = group_index(chunk.group);
+            assert(group >= 0);
+            DemandState::Part& part = demand->parts[static_cast<std::size_t>(group)];
+            ++part.chunks;
+            if (chunk.path == Path::kPacked) {
+                assert(chunk.wire_bytes <= memory_.slot_bytes);
+                demand->packed.push_back({&chunk, group, nullptr});
+            } else {
+                part.direct.push_back(&chunk);
+                part.hashes.push_back(0);
+            }
+        }
+        for (ServedConsumer& config : consumers[i]) {
+            auto consumer = std::make_unique<Consumer>();
+            consumer->config = std::move(config);
+            consumer->demand = demand.get();
+            consumer->released.assign(groups_.size(), 0);
+            consumer->reading.assign(demand->packed.size(), nullptr);
+            demand->consumers.push_back(consumer.get());
+            consumers_.push_back(std::move(consumer));
+        }
+        demands_.push_back(std::move(demand));
+    }
+    for (int slot = 0; slot < memory_.slot_count; ++slot) {
+        slots_.push_back(std::make_unique<PackSlot>(*this, slot));
+    }
+    const int consumer_count = std::max<int>(1, static_cast<int>(consumers_.size()));
+    slots_per_consumer_ = std::max(1, memory_.slot_count / consumer_count);
+}
+
+Server::~Server() { assert(jobs_ == 0); }
+
+int Server::group_index(GroupId group) const {
+    return group < 0 || static_cast<std::size_t>(group) >= group_index_.size() ? -1
+                                                                              : group_index_[static_cast<std::size_t>(group)];
+}
+
+void Server::open(std::uint64_t version) {
+    assert(jobs_ == 0 && version > version_);
+    version_ = version;
+    open_ = true;
+    published_ = hashed_ = 0;
+    packed_bytes_ = 0;
+    pack_begin_ = pack_end_ = {};
+    for (GroupState& group : groups_) {
+        group.released = false;
+    }
+    for (auto& slot : slots_) {
+        leave_slot(*slot);
+    }
+    for (auto& consumer : consumers_) {
+        consumer->announced = 0;
+        consumer->next_packed = 0;
+        consumer->held_slots = 0;
+        std::fill(consumer->reading.begin(), consumer->reading.end(), nullptr);
+    }
+}
+
+void Server::publish(GroupId group, int buffer) {
+    if (!open_) {
+        return;  // stopped meanwhile: the version has failed
+    }
+    const int index = group_index(group);
+    assert(index == published_ && "groups are published in the one order");
+    groups_[static_cast<std::size_t>(index)].buffer = buffer;
+    ++published_;
+    if (hash_) {
+        hash_next();
+    } else {
+        hashed_ = published_;
+    }
+    for (auto& consumer : consumers_) {
+        announce(*consumer);
+    }
+    check_released(index);
+    pump();
+}
+
+// One group at a time, so that packing for the first groups does not wait for the hashes of the last.
+void Server::hash_next() {
+    if (hashing_ || hashed_ == published_) {
+        return;
+    }
+    hashing_ = true;
+    hash_job_->group = hashed_;
+    ++jobs_;
+    copy_thread_.enqueue(*hash_job_);
+}
+
+void Server::announce(Consumer& consumer) {
+    if (!open_ || consumer.begun != version_ || consumer.lost) {
+        return;
+    }
+    Message message;
+    message.flow = flow_;
+    message.version = version_;
+    for (; consumer.announced < hashed_; ++consumer.announced) {
+        const GroupState& group = groups_[static_cast<std::size_t>(consumer.announced)];
+        const DemandState::Part& part = consumer.demand->parts[static_cast<std::size_t>(consumer.announced)];
+        if (part.chunks == 0) {
+            continue;
+        }
+        message.group = group.group;
+        for (std::size_t first = 0; hash_ && first < part.hashes.size(); first += kHashesPerMessage) {
+            const std::size_t count = std::min(kHashesPerMessage, part.hashes.size() - first);
+            message.kind = MessageKind::kHashes;
+            message.slot = static_cast<std::int32_t>(first);
+            message.payload = std::as_bytes(std::span(part.hashes).subspan(first, count));
+            links_.send(consumer.config.world_rank, message);
+        }
+        message.kind = MessageKind::kPublish;
+        message.slot = group.buffer;
+        message.payload = {};
+        links_.send(consumer.config.world_rank, message);
+    }
+}
+
+void Server::pump() {
+    if (!open_ || pumping_ || consumers_.empty()) {
+        return;
+    }
+    pumping_ = true;
+    std::size_t idle = 0;
+    while (idle < consumers_.size()) {
+        Consumer& consumer = *consumers_[next_consumer_];
+        next_consumer_ = (next_consumer_ + 1) % consumers_.size();
+        idle = serve_next(consumer) ? 0 : idle + 1;
+    }
+    pumping_ = false;
+}
+
+// Tells the consumer of its next packed chunk, or starts to pack it. False when neither can be done now.
+bool Server::serve_next(Consumer& consumer) {
+    if (consumer.lost || consumer.begun != version_ || consumer.next_packed == consumer.demand->packed.size() ||
+        consumer.held_slots >= slots_per_consumer_) {
+        return false;
+    }
+    DemandState::PackedChunk& packed = consumer.demand->packed[consumer.next_packed];
+    if (packed.group >= published_) {
+        return false;
+    }
+    if (packed.slot == nullptr) {
+        PackSlot* slot = take_slot();
+        if (slot == nullptr) {
+            return false;
+        }
+        slot->state = PackSlot::State::kPacking;
+        slot->demand = consumer.demand;
+        slot->place = consumer.next_packed;
+        slot->readers = 0;
+        packed.slot = slot;
+        ++jobs_;
+        copy_thread_.enqueue(*slot);
+        return true;
+    }
+    if (packed.slot->state != PackSlot::State::kReady) {
+        return false;
+    }
+    PackSlot& slot = *packed.slot;
+    ++slot.readers;
+    ++consumer.held_slots;
+    consumer.reading[consumer.next_packed] = &slot;
+    Message message;
+    message.kind = MessageKind::kPacked;
+    message.flow = flow_;
+    message.version = version_;
+    message.group = packed.chunk->group;
+    message.chunk = packed.chunk->id;
+    message.slot = slot.number;
+    message.hash = slot.hash;
+    ++consumer.next_packed;
+    links_.send(consumer.config.world_rank, message);
+    return true;
+}
+
+// A free slot, or one whose chunk nobody reads just now: a replica that has not come to it yet gets it packed again.
+Server::PackSlot* Server::take_slot() {
+    PackSlot* idle = nullptr;
+    for (auto& slot : slots_) {
+        if (slot->state == PackSlot::State::kFree) {
+            return slot.get();
+        }
+        if (slot->state == PackSlot::State::kReady && slot->readers == 0) {
+            // The one that the fewest will still want: the furthest behind in its demand's order.
+            if (idle == nullptr || slot->place < idle->place) {
+                idle = slot.get();
+            }
+        }
+    }
+    if (idle != nullptr) {
+        leave_slot(*idle);
+    }
+    return idle;
+}
+
+void Server::leave_slot(PackSlot& slot) {
+    if (slot.state != PackSlot::State::kFree && slot.demand->packed[slot.place].slot == &slot) {
+        slot.demand->packed[slot.place].slot = nullptr;
+    }
+    slot.state = PackSlot::State::kFree;
+    slot.readers = 0;
+}
+
+Server::Consumer* Server::consumer_of(const Message& message) const {
+    for (const auto& consumer : consumers_) {
+        if (consumer->config.world_rank == message.sender) {
+            return consumer.get();
+        }
+    }
+    return nullptr;
+}
+
+void Server::drop(const Message& message, const std::string& why) {
+    if (++dropped_ <= kDroppedLinesLogged) {
+        log::warning("dropped a message of kind {} from rank {}: {}", static_cast<int>(message.kind), message.sender, why);
+    }
+}
+
+void Server::handle(const Message& message) {
+    Consumer* consumer = consumer_of(message);
+    if (consumer == nullptr) {
+        drop(message, "it reads nothing of this rank");
+        return;
+    }
+    if (message.kind == MessageKind::kBegin) {
+        consumer->begun = std::max(consumer->begun, message.version);
+        announce(*consumer);
+        pump();
+        return;
+    }
+    if (message.kind == MessageKind::kRelease) {
+        // May come before this rank has published the group or even opened the version: it is remembered.
+        const int index = group_index(message.group);
+        if (index < 0 || consumer->demand->parts[static_cast<std::size_t>(index)].chunks == 0) {
+            drop(message, fmt::format("it reads nothing of group {}", message.group));
+            return;
+        }
+        release(*consumer, index, message.version);
+        return;
+    }
+    // kSlotRead
+    if (!open_ || message.version != version_) {
+        return;
+    }
+    const auto& packed = consumer->demand->packed;
+    const auto at = std::lower_bound(packed.begin(), packed.end(), message.chunk,
+                                     [](const DemandState::PackedChunk& p, ChunkId id) { return p.chunk->id < id; });
+    const auto place = static_cast<std::size_t>(at - packed.begin());
+    if (at == packed.end() || at->chunk->id != message.chunk || consumer->reading[place] == nullptr) {
+        drop(message, fmt::format("chunk {} was not packed for it", message.chunk));
+        return;
+    }
+    PackSlot& slot = *std::exchange(consumer->reading[place], nullptr);
+    --consumer->held_slots;
+    if (--slot.readers == 0) {
+        const bool wanted = std::any_of(consumer->demand->consumers.begin(), consumer->demand->consumers.end(),
+                                        [place](const Consumer* other) { return !other->lost && other->next_packed <= place; });
+        if (!wanted) {
+            leave_slot(slot);
+        }
+    }
+    pump();
+}
+
+void Server::release(Consumer& consumer, int group, std::uint64_t version) {
+    std::uint64_t& released = consumer.released[static_cast<std::size_t>(group)];
+    released = std::max(released, version);
+    check_released(group);
+}
+
+void Server::check_released(int group) {
+    GroupState& state = groups_[static_cast<std::size_t>(group)];
+    if (!open_ || state.released || group >= published_) {
+        return;
+    }
+    for (const auto& consumer : consumers_) {
+        if (!consumer->lost && consumer->demand->parts[static_cast<std::size_t>(group)].chunks > 0 &&
+            consumer->released[static_cast<std::size_t>(group)] < version_) {
+            return;
+        }
+    }
+    state.released = true;
+    events_.on_group_released(state.group);
+}
+
+void Server::peer_lost(int world_rank) {
+    for (auto& consumer : consumers_) {
+        if (consumer->config.world_rank != world_rank || consumer->lost) {
+            continue;
+        }
+        consumer->lost = true;
+        for (PackSlot*& slot : consumer->reading) {
+            if (slot != nullptr) {
+                --slot->readers;
+                slot = nullptr;
+            }
+        }
+        for (int group = 0; group < published_; ++group) {
+            check_released(group);
+        }
+    }
+    pump();
+}
+
+void Server::stop(std::function<void()> drained) {
+    open_ = false;
+    drained_ = std::move(drained);
+    drained_check();
+}
+
+void Server::drained_check() {
+    if (!open_ && jobs_ == 0 && drained_) {
+        std::exchange(drained_, nullptr)();
+    }
+}
+
+std::string Server::waiting_for(GroupId group) const {
+    const int index = group_index(group);
+    std::string names;
+    for (const auto& consumer : consumers_) {
+        if (index >= 0 && !consumer->lost && consumer->demand->parts[static_cast<std::size_t>(index)].chunks > 0 &&
+            consumer->released[static_cast<std::size_t>(index)] < version_) {
+            names += (names.empty() ? "" : ", ") + consumer->config.name;
+        }
+    }
+    return names.empty() ? "nobody" : names;
+}
+
+double Server::pack_seconds() const { return std::chrono::duration<double>(pack_end_ - pack_begin_).count(); }
+
+}  // namespace sluice

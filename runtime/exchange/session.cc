@@ -1,0 +1,208 @@
+#include "runtime/exchange/session.h"
+
+#include "runtime/exchange/setup_codec.h"
+#include "runtime/services/latch.h"
+#include "runtime/services/log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+// After a failure the ranks alive agree on the end as usual, but nobody may be kept long by a rank that does not come.
+constexpr auto kFailedEndLimit = std::chrono::seconds(1);
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(const Settings& settings, const TransportFactory& open_transport) {
+    std::unique_ptr<Session> session(new Session(settings));
+    session->loop_ = std::make_unique<EventLoop>("sluice-net");
+    session->copy_thread_ = std::make_unique<CopyThread>(*session->loop_, "sluice-copy");
+    Result<std::unique_ptr<transport::Transport>> opened = internal_error("not opened");
+    session->loop_->run_and_wait([&] { opened = open_transport(*session->loop_); });
+    SLUICE_ASSIGN_OR_RETURN(session->transport_, std::move(opened));
+    return session;
+}
+
+Session::~Session() {
+    close(/*graceful=*/false, [] {});
+    loop_->run_and_wait([this] {
+        coordination_.reset();
+        links_.reset();
+        transport_.reset();
+    });
+}
+
+Result<std::unique_ptr<transport::MemoryRegion>> Session::register_memory(std::span<std::byte> memory, MemoryKind kind,
+                                                                          transport::Access access) {
+    Result<std::unique_ptr<transport::MemoryRegion>> region = internal_error("not registered");
+    loop_->run_and_wait([&] { region = transport_->register_memory(memory, kind, access); });
+    ++registrations_;
+    return region;
+}
+
+std::string Session::name_of(int world_rank) const {
+    const auto in = [&](const std::vector<int>& side) {
+        const auto at = std::find(side.begin(), side.end(), world_rank);
+        return at == side.end() ? -1 : static_cast<int>(at - side.begin());
+    };
+    if (const int trainer = in(plan_.trainers); trainer >= 0) {
+        return fmt::format("trainer {}", trainer);
+    }
+    if (const int worker = in(plan_.workers); worker >= 0) {
+        return fmt::format("worker {}", worker);
+    }
+    return fmt::format("rank {}", world_rank);
+}
+
+Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine, Deadline deadline) {
+    plan_ = plan;
+    std::vector<std::byte> address;
+    loop_->run_and_wait([&] { address = transport_->address(); });
+    SLUICE_ASSIGN_OR_RETURN(const auto blobs, bootstrap.all_gather(encode_card(address, mine), deadline));
+    std::vector<std::vector<std::byte>> addresses;
+    for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+        auto card = decode_card(blobs[rank]);
+        if (!card.ok()) {
+            return card.status().with_context(name_of(static_cast<int>(rank)));
+        }
+        addresses.push_back(std::move(card->address));
+        cards_.push_back(std::move(card->memory));
+    }
+    loop_->run_and_wait([&] {
+        links_ = std::make_unique<Links>(*loop_, *transport_, bootstrap.rank(), plan.session, std::move(addresses),
+                                         Links::Events{[this](const Message& message) { dispatch(message); },
+                                                       [this](int peer, const Status& cause) { lost(peer, cause); }});
+        coordination_ = std::make_unique<Coordination>(
+            *loop_, *links_, [this](int rank) { return name_of(rank); }, [this](const Status& cause) { aborted(cause); },
+            Coordination::Options{settings_.heartbeat_interval, settings_.heartbeat_dead_after});
+    });
+    return ok_status();
+}
+
+Status Session::connect(std::vector<int> peers, Deadline deadline) {
+    Status connected;
+    loop_->run_and_wait([&] {
+        if (links_->rank() == 0) {
+            for (int rank = 1; rank < links_->size(); ++rank) {
+                peers.push_back(rank);
+            }
+        } else {
+            peers.push_back(0);
+        }
+        for (const int peer : peers) {
+            if (Status status = links_->connect(peer); !status.ok() && connected.ok()) {
+                connected = status.with_context(fmt::format("cannot reach {}", name_of(peer)));
+            }
+        }
+    });
+    SLUICE_RETURN_IF_ERROR(connected);
+    // Set-up only: a peer says hello when it has come as far as this, which no event of ours announces.
+    while (true) {
+        std::string missing;
+        loop_->run_and_wait([&] {
+            for (const int peer : peers) {
+                if (peer != links_->rank() && !links_->greeted(peer)) {
+                    missing += (missing.empty() ? "" : ", ") + name_of(peer);
+                }
+            }
+        });
+        if (missing.empty()) {
+            break;
+        }
+        if (deadline.passed()) {
+            return deadline_exceeded(fmt::format("no link in time with {}; check UCX_TLS and UCX_NET_DEVICES on both sides", missing));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    loop_->run_and_wait([this] { coordination_->start_heartbeats(); });
+    return ok_status();
+}
+
+void Session::set_flow(FlowId flow, Server* server, PullEngine* engine) {
+    loop_->run_and_wait([&] { flows_[static_cast<std::size_t>(flow)] = {server, engine}; });
+}
+
+void Session::set_abort_handler(std::function<void(const Status&)> handler) {
+    loop_->run_and_wait([&] { abort_handler_ = std::move(handler); });
+}
+
+void Session::dispatch(const Message& message) {
+    const Flow& flow = flows_[static_cast<std::size_t>(message.flow)];
+    switch (message.kind) {
+        case MessageKind::kBegin:
+        case MessageKind::kSlotRead:
+        case MessageKind::kRelease:
+            if (flow.server != nullptr) {
+                flow.server->handle(message);
+            }
+            return;
+        case MessageKind::kHashes:
+        case MessageKind::kPublish:
+        case MessageKind::kPacked:
+            if (flow.engine != nullptr) {
+                flow.engine->handle(message);
+            }
+            return;
+        case MessageKind::kReport:
+        case MessageKind::kVerdict:
+        case MessageKind::kAbort:
+            coordination_->handle(message);
+            return;
+        case MessageKind::kHello:
+        case MessageKind::kHeartbeat:
+            return;  // Links has taken note
+    }
+}
+
+void Session::lost(int peer, const Status& cause) {
+    if (!ending_) {
+        log::warning("{} is lost: {}", name_of(peer), cause.message());
+    }
+    for (const Flow& flow : flows_) {
+        if (flow.server != nullptr) {
+            flow.server->peer_lost(peer);
+        }
+        if (flow.engine != nullptr) {
+            flow.engine->peer_lost(peer, cause);
+        }
+    }
+    coordination_->peer_lost(peer, cause);
+}
+
+void Session::aborted(const Status& cause) {
+    for (const Flow& flow : flows_) {
+        if (flow.engine != nullptr) {
+            flow.engine->fail(cause);
+        }
+    }
+    if (abort_handler_) {
+        abort_handler_(cause);
+    }
+}
+
+void Session::close(bool graceful, const std::function<void()>& before_close) {
+    if (closed_ || links_ == nullptr) {
+        return;
+    }
+    closed_ = true;
+    // From here on others may close their side before we do; that is no loss. All agree first, so that nobody who is still at
+    // work sees links go.
+    loop_->run_and_wait([this] { ending_ = true; });
+    const Deadline limit = Deadline::after(graceful ? settings_.connect_timeout : kFailedEndLimit);
+    graceful = coordination_->agree("end of the session", ok_status(), limit).status.ok() && graceful;
+
+    Latch closed(1);
+    loop_->run_and_wait([&] {
+        coordination_->stop_heartbeats();
+        before_close();
+        links_->close_all(!graceful, [&] { closed.count_down(); });
+    });
+    closed.wait();
+}
+
+}  // namespace sluice

@@ -1,0 +1,101 @@
+#pragma once
+
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+#include "runtime/exchange/bootstrap.h"
+#include "runtime/exchange/coordination.h"
+#include "runtime/exchange/links.h"
+#include "runtime/exchange/pull_engine.h"
+#include "runtime/exchange/rank_plan.h"
+#include "runtime/exchange/remote_memory.h"
+#include "runtime/exchange/server.h"
+#include "runtime/services/copy_thread.h"
+#include "runtime/services/deadline.h"
+#include "runtime/services/event_loop.h"
+#include "transport/transport.h"
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+/// What a rank shows of its memory to those who pull from it, by flow.
+struct MemoryCard {
+    std::array<RemoteMemory, kFlowCount> flows;
+};
+
+/// One rank's part in a session: its threads, its transport, its links to the others, and the agreement with them. Trainer
+/// and Worker are built on it. Made before the memory is registered, connected after the plan is known, closed before it is
+/// destroyed.
+class Session {
+public:
+    using TransportFactory = std::function<Result<std::unique_ptr<transport::Transport>>(EventLoop& loop)>;
+
+    /// Starts the threads and opens the transport. `name` is the rank's own ("trainer 1").
+    static Result<std::unique_ptr<Session>> open(const Settings& settings, const TransportFactory& open_transport);
+    /// Closes by force when close() was not called.
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    /// Collective: exchanges addresses and memory cards. `mine` fails set-up on every rank when it is an error.
+    Status exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine, Deadline deadline);
+
+    /// Opens the links to `peers` and to the coordinator and waits until all have said hello. Before it, flows must be set.
+    Status connect(std::vector<int> peers, Deadline deadline);
+
+    /// Who handles the messages of a flow; either may be null. Must stay valid until close().
+    void set_flow(FlowId flow, Server* server, PullEngine* engine);
+    /// Runs on the loop, once per failed round, after the flows' engines were told to fail.
+    void set_abort_handler(std::function<void(const Status&)> handler);
+
+    /// Ends the session: agrees with all others alive that it is over, then closes the links, by force unless `graceful` (after
+    /// a failed round). `before_close` runs on the loop just before and gives the remote keys back.
+    void close(bool graceful, const std::function<void()>& before_close);
+
+    [[nodiscard]] EventLoop& loop() { return *loop_; }
+    [[nodiscard]] CopyThread& copy_thread() { return *copy_thread_; }
+    [[nodiscard]] transport::Transport& transport() { return *transport_; }
+    [[nodiscard]] Links& links() { return *links_; }
+    [[nodiscard]] Coordination& coordination() { return *coordination_; }
+    [[nodiscard]] const Settings& settings() const { return settings_; }
+    [[nodiscard]] const MemoryCard& card(int world_rank) const { return cards_[static_cast<std::size_t>(world_rank)]; }
+    /// "trainer 3" or "worker 0".
+    [[nodiscard]] std::string name_of(int world_rank) const;
+    [[nodiscard]] const RankPlan& plan() const { return plan_; }
+
+    /// Registers memory; counted. On any thread.
+    Result<std::unique_ptr<transport::MemoryRegion>> register_memory(std::span<std::byte> memory, MemoryKind kind, transport::Access access);
+    [[nodiscard]] std::int64_t registrations() const { return registrations_; }
+
+private:
+    explicit Session(const Settings& settings) : settings_(settings) {}
+    void dispatch(const Message& message);
+    void lost(int peer, const Status& cause);
+    void aborted(const Status& cause);
+
+    struct Flow {
+        Server* server = nullptr;
+        PullEngine* engine = nullptr;
+    };
+
+    Settings settings_;
+    std::unique_ptr<EventLoop> loop_;
+    std::unique_ptr<CopyThread> copy_thread_;
+    std::unique_ptr<transport::Transport> transport_;
+    std::unique_ptr<Links> links_;
+    std::unique_ptr<Coordination> coordination_;
+    RankPlan plan_;
+    std::vector<MemoryCard> cards_;
+    std::array<Flow, kFlowCount> flows_;
+    std::function<void(const Status&)> abort_handler_;
+    std::int64_t registrations_ = 0;
+    bool ending_ = false;  // on the loop
+    bool closed_ = false;
+};
+
+}  // namespace sluice

@@ -1,0 +1,188 @@
+#include "trainer/gathered_source.h"
+
+#include "runtime/exchange/flow_setup.h"
+#include "runtime/services/latch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice {
+
+/// Starts a version on the loop: the own shards are readable by the peers, and theirs may be asked for.
+class GatheredSource::BeginTask : public LoopTask {
+public:
+    explicit BeginTask(GatheredSource& source) : source_(source) {}
+    void run() override {
+        const Status& aborted = source_.session_->coordination().abort_cause();
+        if (!aborted.ok()) {
+            source_.landed_->finish(aborted);
+            source_.released_->finish(aborted);
+            return;
+        }
+        source_.server_->open(version);
+        for (const GroupId group : source_.server_->group_order()) {
+            source_.server_->publish(group, 0);
+        }
+        source_.engine_->start(version);
+    }
+    std::uint64_t version = 0;
+
+private:
+    GatheredSource& source_;
+};
+
+/// Lets the engine read one group, into one buffer.
+class GatheredSource::AllowTask : public LoopTask {
+public:
+    explicit AllowTask(GatheredSource& source) : source_(source) {}
+    void run() override { source_.engine_->allow(group, destination); }
+    GroupId group = 0;
+    Destination destination;
+
+private:
+    GatheredSource& source_;
+};
+
+GatheredSource::GatheredSource(std::vector<Segment> segments, RankInput::Gather gather, std::vector<std::int64_t> gathered_bytes, Options options)
+    : segments_(std::move(segments)), gather_(std::move(gather)), gathered_bytes_(std::move(gathered_bytes)), options_(options) {}
+
+GatheredSource::~GatheredSource() = default;
+
+std::int64_t GatheredSource::largest_group_bytes() const {
+    return gathered_bytes_.empty() ? 0 : *std::max_element(gathered_bytes_.begin(), gathered_bytes_.end());
+}
+
+void GatheredSource::add_to(RankInput& input) const { input.gather = gather_; }
+
+Status GatheredSource::prepare(Session& session, const RankPlan& plan, std::span<const RemoteRegion> segments,
+                               std::span<const transport::MemoryRegion* const> buffers, MemoryCard& card) {
+    session_ = &session;
+    buffer_regions_.assign(buffers.begin(), buffers.end());
+    RemoteMemory& shown = card.flows[static_cast<std::size_t>(FlowId::kGather)];
+    shown.segments.assign(segments.begin(), segments.end());
+    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session, plan.gather_owner_route, session.settings().slots));
+    slots_->describe(shown);
+    SLUICE_ASSIGN_OR_RETURN(staging_, StagingArena::create(options_.staging_bytes));
+    SLUICE_ASSIGN_OR_RETURN(staging_region_, session.register_memory(staging_->bytes(), MemoryKind::kHost, transport::Access::kLocal));
+    return ok_status();
+}
+
+std::vector<int> GatheredSource::peers(const RankPlan& plan) const {
+    std::vector<int> ranks = world_ranks(served_consumers(*session_, plan.gather_owner_route, plan.trainers));
+    for (const Chunk& chunk : plan.gather_route.chunks) {
+        const int owner = plan.trainers[static_cast<std::size_t>(chunk.owner)];
+        if (std::find(ranks.begin(), ranks.end(), owner) == ranks.end()) {
+            ranks.push_back(owner);
+        }
+    }
+    return ranks;
+}
+
+Status GatheredSource::start(Session& session) {
+    const RankPlan& plan = session.plan();
+    ServedMemory memory;
+    std::vector<const std::byte*> local;
+    for (const Segment& segment : segments_) {
+        local.push_back(segment.data);
+    }
+    memory.segments = local;
+    slots_->describe(memory);
+    const int own_world_rank = session.links().rank();
+    SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners, pull_owners(session, plan.gather_route, FlowId::kGather, own_world_rank, local));
+
+    const int groups = static_cast<int>(gathered_bytes_.size());
+    landed_ = std::make_unique<GroupEvents>(groups);
+    released_ = std::make_unique<GroupEvents>(groups);
+    begin_task_ = std::make_unique<BeginTask>(*this);
+    allow_task_ = std::make_unique<AllowTask>(*this);
+    PullOptions pull;
+    pull.inflight_bytes = session.settings().inflight_bytes;
+    pull.verify_hashes = options_.verify_hashes;
+    pull.timeout = session.settings().sync_timeout;
+    Status opened;
+    session.loop().run_and_wait([&] {
+        server_ = std::make_unique<Server>(session.loop(), session.links(), session.copy_thread(), FlowId::kGather, plan.gather_owner_route,
+                                           served_consumers(session, plan.gather_owner_route, plan.trainers), std::move(memory),
+                                           options_.verify_hashes, Server::Events{[this](GroupId group) { released_->group_done(group); }});
+        engine_ = std::make_unique<PullEngine>(session.loop(), session.links(), session.copy_thread(), FlowId::kGather, plan.gather_route,
+                                               std::move(owners), std::vector<Destination>(gather_.demand.dense.parameters.size()), *staging_,
+                                               *staging_region_, /*gated=*/true, pull,
+                                               PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
+                                                                  [this](const Status& status) { landed_->finish(status); }});
+        opened = engine_->open_keys();
+    });
+    session.set_flow(FlowId::kGather, server_.get(), engine_.get());
+    return opened;
+}
+
+Status GatheredSource::begin(std::uint64_t version) {
+    landed_->reset();
+    released_->reset();
+    begin_task_->version = version;
+    session_->loop().post(*begin_task_);
+    return ok_status();
+}
+
+Status GatheredSource::gather(std::uint64_t version, GroupId group, std::span<std::byte> buffer, Deadline deadline) {
+    const bool anything = std::any_of(session_->plan().gather_route.chunks.begin(), session_->plan().gather_route.chunks.end(),
+                                      [group](const Chunk& chunk) { return chunk.group == group; });
+    if (!anything) {
+        return ok_status();  // all of the group is stored whole
+    }
+    allow_task_->group = group;
+    allow_task_->destination = {buffer.data(), nullptr};
+    for (const transport::MemoryRegion* region : buffer_regions_) {
+        if (region->data() == buffer.data()) {
+            allow_task_->destination.region = region;
+        }
+    }
+    session_->loop().post(*allow_task_);
+    if (!landed_->wait_group(group, deadline)) {
+        return deadline_exceeded(fmt::format("version {}: group {} was not gathered in time", version, group));
+    }
+    return landed_->outcome();
+}
+
+Status GatheredSource::end(bool failed, Deadline deadline) {
+    if (!failed) {
+        // The lease on the own shards: the peers may still be reading them.
+        if (!landed_->wait_over(deadline)) {
+            return deadline_exceeded("a group that nobody asked for was not gathered");
+        }
+        SLUICE_RETURN_IF_ERROR(landed_->outcome());
+        std::size_t released = 0;
+        while (released < server_->group_order().size()) {
+            const GroupEvents::State state = released_->wait(released, deadline);
+            if (state.over) {
+                return released_->outcome();
+            }
+            if (state.groups_done == released) {
+                return deadline_exceeded("peers did not release the shards in time");
+            }
+            released = state.groups_done;
+        }
+        return ok_status();
+    }
+    Latch drained(2);
+    session_->loop().run_and_wait([&] {
+        engine_->stop(Status(StatusCode::kAborted, "the version has failed"), [&] { drained.count_down(); });
+        server_->stop([&] { drained.count_down(); });
+    });
+    drained.wait();
+    return ok_status();
+}
+
+void GatheredSource::abort(const Status& cause) {
+    landed_->finish(cause);
+    released_->finish(cause);
+}
+
+void GatheredSource::close() {
+    if (engine_) {
+        engine_->close_keys();
+    }
+}
+
+}  // namespace sluice

@@ -1,0 +1,262 @@
+#include "trainer/trainer.h"
+
+#include "runtime/exchange/flow_setup.h"
+#include "runtime/services/latch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+using Clock = EventLoop::Clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+/// Starts a version on the loop.
+class Trainer::OpenTask : public LoopTask {
+public:
+    explicit OpenTask(Trainer& trainer) : trainer_(trainer) {}
+    void run() override {
+        const Status& aborted = trainer_.session_.coordination().abort_cause();
+        if (!aborted.ok()) {
+            trainer_.released_->finish(aborted);
+            return;
+        }
+        trainer_.server_->open(version);
+    }
+    std::uint64_t version = 0;
+
+private:
+    Trainer& trainer_;
+};
+
+/// Publishes one group on the loop. One per group, so that posting the next never waits for the last to have run.
+class Trainer::PublishTask : public LoopTask {
+public:
+    PublishTask(Trainer& trainer, GroupId published) : trainer_(trainer), group(published) {}
+    void run() override { trainer_.server_->publish(group, buffer); }
+
+private:
+    Trainer& trainer_;
+
+public:
+    const GroupId group;
+    int buffer = 0;
+};
+
+Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int trainer_rank,
+                                                 const Ownership& ownership, WeightSource& source, const Options& options) {
+    const Deadline deadline = Deadline::after(session.settings().connect_timeout);
+    RankInput input;
+    input.trainer = true;
+    input.own_rank = trainer_rank;
+    input.ownership = ownership;
+    source.add_to(input);
+    SLUICE_ASSIGN_OR_RETURN(const RankPlan plan, compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
+
+    std::unique_ptr<Trainer> trainer(new Trainer(session, source, options));
+    const Result<MemoryCard> card = trainer->prepare(plan);
+    SLUICE_RETURN_IF_ERROR(session.exchange_cards(bootstrap, plan, card, deadline));
+    const Status started = trainer->start(plan, deadline);
+    const auto verdict = session.coordination().agree("set-up", started, deadline);
+    if (!verdict.status.ok()) {
+        trainer->failed_ = true;
+        return verdict.status;
+    }
+    return trainer;
+}
+
+Trainer::~Trainer() { close(); }
+
+Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
+    MemoryCard card;
+    RemoteMemory& shown = card.flows[static_cast<std::size_t>(FlowId::kSync)];
+    for (const WeightSource::Segment& segment : source_.segments()) {
+        SLUICE_ASSIGN_OR_RETURN(auto region,
+                                session_.register_memory({segment.data, static_cast<std::size_t>(segment.bytes)}, segment.kind,
+                                                         transport::Access::kRemoteRead));
+        shown.segments.push_back(remote_region(*region));
+        segment_regions_.push_back(std::move(region));
+    }
+    std::vector<const transport::MemoryRegion*> buffer_regions;
+    if (source_.gathers()) {
+        // Credit groups that are published and unreleased, and the one being gathered.
+        for (int i = 0; i <= session_.settings().credit; ++i) {
+            SLUICE_ASSIGN_OR_RETURN(auto buffer, Buffer::allocate(source_.largest_group_bytes(), MemoryKind::kHost));
+            SLUICE_ASSIGN_OR_RETURN(auto region, session_.register_memory(buffer.bytes(), MemoryKind::kHost, transport::Access::kRemoteRead));
+            shown.gather_buffers.push_back(remote_region(*region));
+            buffer_regions.push_back(region.get());
+            gather_buffers_.push_back(std::move(buffer));
+            gather_regions_.push_back(std::move(region));
+            free_buffers_.push_back(i);
+        }
+    }
+    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session_, plan.owner_route, session_.settings().slots));
+    slots_->describe(shown);
+    SLUICE_RETURN_IF_ERROR(source_.prepare(session_, plan, shown.segments, buffer_regions, card));
+    return card;
+}
+
+Status Trainer::start(const RankPlan& plan, Deadline deadline) {
+    ServedMemory memory;
+    for (const WeightSource::Segment& segment : source_.segments()) {
+        memory.segments.push_back(segment.data);
+    }
+    for (Buffer& buffer : gather_buffers_) {
+        memory.gather_buffers.push_back(buffer.data());
+    }
+    slots_->describe(memory);
+    GroupId groups = 0;
+    for (const GroupId group : plan.owner_route.group_order) {
+        publish_tasks_.push_back(std::make_unique<PublishTask>(*this, group));
+        groups = std::max(groups, group + 1);
+    }
+    buffer_of_group_.assign(static_cast<std::size_t>(groups), 0);
+    released_ = std::make_unique<GroupEvents>(groups);
+    open_task_ = std::make_unique<OpenTask>(*this);
+    auto consumers = served_consumers(session_, plan.owner_route, plan.workers);
+    std::vector<int> peers = source_.peers(plan);
+    const std::vector<int> consumer_ranks = world_ranks(consumers);
+    peers.insert(peers.end(), consumer_ranks.begin(), consumer_ranks.end());
+    session_.loop().run_and_wait([&] {
+        server_ = std::make_unique<Server>(session_.loop(), session_.links(), session_.copy_thread(), FlowId::kSync, plan.owner_route,
+                                           std::move(consumers), std::move(memory), options_.verify_hashes,
+                                           Server::Events{[this](GroupId group) { released_->group_done(group); }});
+    });
+    session_.set_flow(FlowId::kSync, server_.get(), nullptr);
+    session_.set_abort_handler([this](const Status& cause) {
+        const Status aborted(StatusCode::kAborted, cause.message());
+        released_->finish(aborted);
+        source_.abort(aborted);
+    });
+    SLUICE_RETURN_IF_ERROR(session_.connect(std::move(peers), deadline));
+    return source_.start(session_);
+}
+
+Status Trainer::sync(std::uint64_t version) {
+    if (closed_) {
+        return invalid_argument("this trainer is closed");
+    }
+    const Clock::time_point begin = Clock::now();
+    const Deadline deadline = Deadline::after(session_.settings().sync_timeout);
+    stats_ = {};
+    released_->reset();
+    open_task_->version = version;
+    session_.loop().post(*open_task_);
+
+    Status status = source_.begin(version);
+    if (status.ok()) {
+        status = serve(version, deadline);
+    }
+    // Nobody may read the memory of a version that is over: the source waits for its peers here too.
+    const Status ended = source_.end(!status.ok(), deadline);
+    status = status.ok() ? ended : status;
+    if (!status.ok()) {
+        stop_serving();
+    }
+    stats_.packed_bytes = server_->packed_bytes();
+    stats_.pack_seconds = server_->pack_seconds();
+    stats_.seconds = seconds_since(begin);
+    const auto verdict = session_.coordination().agree(fmt::format("version {}", version), status, deadline);
+    failed_ = !verdict.status.ok();
+    return verdict.status;
+}
+
+Status Trainer::serve(std::uint64_t version, Deadline deadline) {
+    const bool gathers = source_.gathers();
+    const auto credit = static_cast<std::size_t>(session_.settings().credit);
+    std::size_t published = 0;
+    std::size_t released = 0;
+    std::optional<Clock::time_point> first_gather;
+
+    // Takes note of releases: their buffers are free again.
+    const auto reclaim = [&](std::size_t now_released) {
+        for (; released < now_released; ++released) {
+            if (gathers) {
+                free_buffers_.push_back(buffer_of_group_[static_cast<std::size_t>(released_->order_of(released))]);
+            }
+        }
+    };
+    if (gathers) {
+        free_buffers_.clear();
+        for (int i = static_cast<int>(gather_buffers_.size()); i-- > 0;) {
+            free_buffers_.push_back(i);
+        }
+    }
+    // Waits until at most `most` published groups are unreleased.
+    const auto wait_for_releases = [&](std::size_t most) -> Status {
+        while (published - released > most) {
+            const GroupEvents::State state = released_->wait(released, deadline);
+            reclaim(state.groups_done);
+            if (state.over) {
+                return released_->outcome();
+            }
+            if (published - released > most && deadline.passed()) {
+                std::string whom;
+                const GroupId oldest = server_->group_order()[released];
+                session_.loop().run_and_wait([&] { whom = server_->waiting_for(oldest); });
+                return deadline_exceeded(fmt::format("version {}: group {} was not released in time by {}", version, oldest, whom));
+            }
+        }
+        return ok_status();
+    };
+
+    for (auto& task : publish_tasks_) {
+        if (gathers) {
+            SLUICE_RETURN_IF_ERROR(wait_for_releases(credit));
+            const int buffer = free_buffers_.back();
+            free_buffers_.pop_back();
+            stats_.peak_groups = std::max(stats_.peak_groups, static_cast<int>(published - released) + 1);
+            buffer_of_group_[static_cast<std::size_t>(task->group)] = buffer;
+            task->buffer = buffer;
+            const Clock::time_point gather_begin = Clock::now();
+            if (!first_gather) {
+                first_gather = gather_begin;
+            }
+            SLUICE_RETURN_IF_ERROR(source_.gather(version, task->group, gather_buffers_[static_cast<std::size_t>(buffer)].bytes(), deadline));
+            stats_.gather_seconds = seconds_since(*first_gather);
+        }
+        session_.loop().post(*task);
+        ++published;
+    }
+    return wait_for_releases(0);
+}
+
+// A failed version: waits until the copy thread reads nothing of it any more.
+void Trainer::stop_serving() {
+    Latch drained(1);
+    session_.loop().run_and_wait([&] { server_->stop([&] { drained.count_down(); }); });
+    drained.wait();
+}
+
+void Trainer::close() {
+    if (std::exchange(closed_, true)) {
+        return;
+    }
+    session_.close(/*graceful=*/!failed_, [this] { source_.close(); });
+    session_.set_flow(FlowId::kSync, nullptr, nullptr);
+    session_.set_abort_handler(nullptr);
+    session_.loop().run_and_wait([this] {
+        server_.reset();
+        segment_regions_.clear();
+        gather_regions_.clear();
+        slots_.reset();
+    });
+}
+
+std::int64_t Trainer::buffer_bytes() const {
+    std::int64_t bytes = slots_ ? slots_->bytes() : 0;
+    for (const Buffer& buffer : gather_buffers_) {
+        bytes += static_cast<std::int64_t>(buffer.size());
+    }
+    return bytes;
+}
+
+}  // namespace sluice

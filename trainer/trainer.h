@@ -1,0 +1,91 @@
+#pragma once
+
+#include "planner/catalogue.h"
+#include "planner/ownership.h"
+#include "planner/router.h"
+#include "runtime/base/status.h"
+#include "runtime/exchange/bootstrap.h"
+#include "runtime/exchange/group_events.h"
+#include "runtime/exchange/rank_plan.h"
+#include "runtime/exchange/serve_slots.h"
+#include "runtime/exchange/server.h"
+#include "runtime/exchange/session.h"
+#include "runtime/services/buffer.h"
+#include "trainer/weight_source.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace sluice {
+
+/// A trainer rank's side of the transfer: one call per step.
+///
+/// Threads: create, sync and close are called on one thread of the caller's, which sync blocks until the version is over everywhere.
+/// Lifetimes: session, source and catalogue outlive it. During sync the source's memory must not be written.
+class Trainer {
+public:
+    struct Options {
+        RouteOptions route;
+        bool verify_hashes = true;  ///< Send checksums; all ranks must agree on it.
+    };
+
+    /// What the last sync did on this rank.
+    struct Stats {
+        double seconds = 0;
+        double gather_seconds = 0;  ///< From the start of the first gather to the end of the last.
+        double pack_seconds = 0;
+        std::int64_t packed_bytes = 0;
+        int peak_groups = 0;  ///< Groups held in gather buffers at once.
+    };
+
+    /// Collective over all ranks of the session: plans, registers, connects, and agrees that all are ready. Every rank
+    /// returns the same failure.
+    static Result<std::unique_ptr<Trainer>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int trainer_rank,
+                                                   const Ownership& ownership, WeightSource& source, const Options& options);
+    ~Trainer();
+    Trainer(const Trainer&) = delete;
+    Trainer& operator=(const Trainer&) = delete;
+
+    /// Serves version `version` (rising from call to call) to all workers and returns the verdict, the same on every rank:
+    /// ok when every worker has committed it. When it returns nobody reads the source's memory any more.
+    Status sync(std::uint64_t version);
+
+    /// Ends this rank's part; collective when the last sync was good. Called by the destructor if need be.
+    void close();
+
+    [[nodiscard]] const Stats& stats() const { return stats_; }
+    [[nodiscard]] const RankPlan& plan() const { return session_.plan(); }
+    /// Gather buffers and serve slots.
+    [[nodiscard]] std::int64_t buffer_bytes() const;
+
+private:
+    class OpenTask;
+    class PublishTask;
+
+    Trainer(Session& session, WeightSource& source, const Options& options) : session_(session), source_(source), options_(options) {}
+    Result<MemoryCard> prepare(const RankPlan& plan);
+    Status start(const RankPlan& plan, Deadline deadline);
+    Status serve(std::uint64_t version, Deadline deadline);
+    void stop_serving();
+
+    Session& session_;
+    WeightSource& source_;
+    Options options_;
+    std::vector<std::unique_ptr<transport::MemoryRegion>> segment_regions_;
+    std::vector<Buffer> gather_buffers_;
+    std::vector<std::unique_ptr<transport::MemoryRegion>> gather_regions_;
+    std::optional<ServeSlots> slots_;
+    std::unique_ptr<Server> server_;
+    std::unique_ptr<GroupEvents> released_;
+    std::unique_ptr<OpenTask> open_task_;
+    std::vector<std::unique_ptr<PublishTask>> publish_tasks_;
+    std::vector<int> free_buffers_;
+    std::vector<int> buffer_of_group_;  // by GroupId, while it is published
+    Stats stats_;
+    bool failed_ = false;
+    bool closed_ = false;
+};
+
+}  // namespace sluice

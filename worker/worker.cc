@@ -1,0 +1,227 @@
+#include "worker/worker.h"
+
+#include "runtime/exchange/flow_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+using Clock = EventLoop::Clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double>(end - begin).count(); }
+
+Status check_store(const Demand& demand, const ParameterStore& store) {
+    if (store.places.size() != demand.parameters.size()) {
+        return invalid_argument(fmt::format("the parameter store has {} parameters, the loader wrote {}", store.places.size(), demand.parameters.size()));
+    }
+    for (std::size_t i = 0; i < store.places.size(); ++i) {
+        const ParameterStore::Place& place = store.places[i];
+        const Parameter& parameter = demand.parameters[i];
+        const bool block_exists = place.block >= 0 && static_cast<std::size_t>(place.block) < store.blocks.size();
+        if (!block_exists || place.offset < 0 || place.offset > store.blocks[static_cast<std::size_t>(place.block)].bytes - parameter.bytes()) {
+            return invalid_argument(fmt::format("parameter {} ({} bytes) does not lie within its block", parameter.name, parameter.bytes()));
+        }
+        if (store.blocks[static_cast<std::size_t>(place.block)].data == nullptr && parameter.bytes() > 0) {
+            return invalid_argument(fmt::format("parameter {} has no memory; bind it before the sync", parameter.name));
+        }
+    }
+    return ok_status();
+}
+
+}  // namespace
+
+/// Starts a version on the loop.
+class Worker::StartTask : public LoopTask {
+public:
+    explicit StartTask(Worker& worker) : worker_(worker) {}
+    void run() override {
+        const Status& aborted = worker_.session_.coordination().abort_cause();
+        if (!aborted.ok()) {
+            worker_.landed_->finish(aborted);
+            return;
+        }
+        worker_.engine_->start(version);
+    }
+    std::uint64_t version = 0;
+
+private:
+    Worker& worker_;
+};
+
+Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int worker_rank,
+                                               int demand_key, const Demand& demand, const ParameterStore& store, Hooks hooks,
+                                               const Options& options) {
+    const Deadline deadline = Deadline::after(session.settings().connect_timeout);
+    RankInput input;
+    input.own_rank = worker_rank;
+    input.demand_key = demand_key;
+    input.demand = demand;
+    input.status = check_store(demand, store);
+    SLUICE_ASSIGN_OR_RETURN(const RankPlan plan, compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
+
+    std::unique_ptr<Worker> worker(new Worker(session, std::move(hooks), options));
+    const Result<MemoryCard> card = worker->prepare(store);
+    SLUICE_RETURN_IF_ERROR(session.exchange_cards(bootstrap, plan, card, deadline));
+    const Status started = worker->start(store, deadline);
+    const auto verdict = session.coordination().agree("set-up", started, deadline);
+    if (!verdict.status.ok()) {
+        worker->failed_ = true;
+        return verdict.status;
+    }
+    return worker;
+}
+
+Worker::~Worker() { close(); }
+
+Result<MemoryCard> Worker::prepare(const ParameterStore& store) {
+    for (const ParameterStore::Block& block : store.blocks) {
+        SLUICE_ASSIGN_OR_RETURN(auto region, session_.register_memory({block.data, static_cast<std::size_t>(block.bytes)}, block.kind,
+                                                                      transport::Access::kLocal));
+        block_regions_.push_back(std::move(region));
+    }
+    SLUICE_ASSIGN_OR_RETURN(staging_, StagingArena::create(session_.settings().staging_bytes));
+    SLUICE_ASSIGN_OR_RETURN(staging_region_, session_.register_memory(staging_->bytes(), MemoryKind::kHost, transport::Access::kLocal));
+    return MemoryCard{};
+}
+
+Status Worker::start(const ParameterStore& store, Deadline deadline) {
+    const RankPlan& plan = session_.plan();
+    SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners, pull_owners(session_, plan.route, FlowId::kSync, session_.links().rank(), {}));
+    for (const auto& [trainer, percent] : options_.slow_owners) {
+        for (PullOwner& owner : owners) {
+            owner.speed_percent = owner.trainer_rank == trainer ? percent : owner.speed_percent;
+        }
+    }
+    std::vector<Destination> destinations;
+    for (const ParameterStore::Place& place : store.places) {
+        destinations.push_back({store.blocks[static_cast<std::size_t>(place.block)].data + place.offset,
+                                block_regions_[static_cast<std::size_t>(place.block)].get()});
+    }
+    GroupId groups = 0;
+    for (const Chunk& chunk : plan.route.chunks) {
+        groups = std::max(groups, chunk.group + 1);
+    }
+    landed_ = std::make_unique<GroupEvents>(groups);
+    start_task_ = std::make_unique<StartTask>(*this);
+    PullOptions pull;
+    pull.inflight_bytes = session_.settings().inflight_bytes;
+    pull.verify_hashes = options_.verify_hashes;
+    pull.timeout = session_.settings().sync_timeout;
+    pull.delay_per_chunk = options_.delay_per_chunk;
+    const std::vector<int> peers = world_ranks(owners);
+    session_.loop().run_and_wait([&] {
+        engine_ = std::make_unique<PullEngine>(session_.loop(), session_.links(), session_.copy_thread(), FlowId::kSync, plan.route,
+                                               std::move(owners), std::move(destinations), *staging_, *staging_region_, /*gated=*/false, pull,
+                                               PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
+                                                                  [this](const Status& status) { landed_->finish(status); }});
+    });
+    session_.set_flow(FlowId::kSync, nullptr, engine_.get());
+    SLUICE_RETURN_IF_ERROR(session_.connect(peers, deadline));
+    Status opened;
+    session_.loop().run_and_wait([&] { opened = engine_->open_keys(); });
+    return opened;
+}
+
+Status Worker::sync(std::uint64_t version) {
+    if (closed_) {
+        return invalid_argument("this worker is closed");
+    }
+    if (version <= version_) {
+        return invalid_argument(fmt::format("version {} is not above the committed version {}", version, this->version()));
+    }
+    const Clock::time_point begin = Clock::now();
+    const Deadline deadline = Deadline::after(session_.settings().sync_timeout);
+    stats_ = {};
+    landed_->reset();
+    start_task_->version = version;
+    dirty_.store(true, std::memory_order_release);
+    session_.loop().post(*start_task_);
+
+    Status status = pull(version, deadline);
+    if (status.ok() && hooks_.before_commit) {
+        status = hooks_.before_commit(version);
+    }
+    const Clock::time_point commit_begin = Clock::now();
+    const auto verdict = session_.coordination().agree(fmt::format("version {}", version), status, deadline);
+    failed_ = !verdict.status.ok();
+    if (verdict.status.ok()) {
+        version_.store(version, std::memory_order_release);
+        dirty_.store(false, std::memory_order_release);
+    }
+    const Clock::time_point end = Clock::now();
+    stats_.commit_seconds = seconds_between(commit_begin, end);
+    stats_.seconds = seconds_between(begin, end);
+    stats_.pull_seconds = engine_->pull_span().seconds();
+    stats_.scatter_seconds = engine_->scatter_span().seconds();
+    stats_.bytes = engine_->bytes_pulled();
+    stats_.links = engine_->traffic();
+    return verdict.status;
+}
+
+// Runs the hooks as groups land; returns when nothing of the version is in flight any more.
+Status Worker::pull(std::uint64_t version, Deadline deadline) {
+    Status hook_status;
+    std::size_t seen = 0;
+    std::optional<Clock::time_point> first_hook;
+    while (true) {
+        const GroupEvents::State state = landed_->wait(seen, deadline);
+        if (state.groups_done == seen && !state.over) {
+            session_.loop().run_and_wait([&] { engine_->fail(deadline_exceeded(fmt::format("version {} did not land in time", version))); });
+            landed_->wait_over(Deadline::never());
+            break;
+        }
+        for (; seen < state.groups_done; ++seen) {
+            if (!hooks_.on_group || !hook_status.ok()) {
+                continue;
+            }
+            const Clock::time_point hook_begin = Clock::now();
+            first_hook = first_hook.value_or(hook_begin);
+            const GroupId group = landed_->order_of(seen);
+            hook_status = hooks_.on_group(version, group);
+            stats_.hook_seconds = seconds_between(*first_hook, Clock::now());
+            if (!hook_status.ok()) {
+                hook_status = hook_status.with_context(fmt::format("hook of group {}", group));
+                session_.loop().run_and_wait([&] { engine_->fail(hook_status); });
+            }
+        }
+        if (state.over) {
+            break;
+        }
+    }
+    return hook_status.ok() ? landed_->outcome() : hook_status;
+}
+
+void Worker::close() {
+    if (std::exchange(closed_, true)) {
+        return;
+    }
+    session_.close(/*graceful=*/!failed_, [this] {
+        if (engine_) {
+            engine_->close_keys();
+        }
+    });
+    session_.set_flow(FlowId::kSync, nullptr, nullptr);
+    session_.loop().run_and_wait([this] {
+        engine_.reset();
+        block_regions_.clear();
+        staging_region_.reset();
+    });
+}
+
+std::vector<std::pair<int, transport::LinkInfo>> Worker::links() const {
+    std::vector<std::pair<int, transport::LinkInfo>> out;
+    session_.loop().run_and_wait([&] {
+        for (const LinkTraffic& link : engine_->traffic()) {
+            if (const transport::Endpoint* endpoint = session_.links().endpoint(session_.plan().trainers[static_cast<std::size_t>(link.trainer_rank)])) {
+                out.emplace_back(link.trainer_rank, endpoint->link());
+            }
+        }
+    });
+    return out;
+}
+
+}  // namespace sluice

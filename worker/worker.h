@@ -1,0 +1,107 @@
+#pragma once
+
+#include "planner/catalogue.h"
+#include "planner/demand.h"
+#include "planner/router.h"
+#include "runtime/base/status.h"
+#include "runtime/exchange/bootstrap.h"
+#include "runtime/exchange/group_events.h"
+#include "runtime/exchange/pull_engine.h"
+#include "runtime/exchange/rank_plan.h"
+#include "runtime/exchange/session.h"
+#include "runtime/services/buffer.h"
+#include "worker/parameter_store.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace sluice {
+
+/// A worker rank's side of the transfer: its parameters hold version v when sync(v) has returned ok.
+///
+/// Threads: create, sync and close are called on one thread of the caller's, on which the hooks run too; version() and dirty() may be
+/// called from any thread at any time. Lifetimes: session, demand, parameters and catalogue outlive it.
+class Worker {
+public:
+    struct Hooks {
+        /// All parameters that the group writes hold the new version. Once per group and version, after its last slice, in
+        /// the order in which groups complete. An error fails the sync.
+        std::function<Status(std::uint64_t version, GroupId group)> on_group;
+        /// All groups are here and right; an error keeps the version from being committed anywhere.
+        std::function<Status(std::uint64_t version)> before_commit;
+    };
+    struct Options {
+        RouteOptions route;
+        bool verify_hashes = true;
+        std::chrono::milliseconds delay_per_chunk{0};  ///< For tests: a slow worker.
+        std::vector<std::pair<int, int>> slow_owners;  ///< For tests: (trainer rank, percent of its speed).
+    };
+
+    /// What the last sync did on this rank.
+    struct Stats {
+        double seconds = 0;
+        double pull_seconds = 0;
+        double scatter_seconds = 0;
+        double hook_seconds = 0;
+        double commit_seconds = 0;
+        std::int64_t bytes = 0;
+        std::vector<LinkTraffic> links;
+    };
+
+    /// Collective over all ranks of the session, like Trainer::create. `demand_key` is equal for workers that share a demand (the same rank of
+    /// replicas of a pool). A store that does not hold the demand's parameters is refused by name.
+    static Result<std::unique_ptr<Worker>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int worker_rank,
+                                                  int demand_key, const Demand& demand, const ParameterStore& store, Hooks hooks,
+                                                  const Options& options);
+    ~Worker();
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+
+    /// Pulls version `version` into the parameters and returns the verdict, the same on every rank. After a failure the former version is
+    /// still the reported one, and dirty() tells whether parameters were written.
+    Status sync(std::uint64_t version);
+
+    /// The last committed version; 0 before the first.
+    [[nodiscard]] std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
+    /// Parameters hold parts of a version that was not committed. The next good sync ends that.
+    [[nodiscard]] bool dirty() const { return dirty_.load(std::memory_order_acquire); }
+
+    void close();
+
+    [[nodiscard]] const Stats& stats() const { return stats_; }
+    [[nodiscard]] const RankPlan& plan() const { return session_.plan(); }
+    [[nodiscard]] std::int64_t staging_peak() const { return staging_ ? staging_->peak() : 0; }
+    /// Transport and class of each link of the route, by trainer rank.
+    [[nodiscard]] std::vector<std::pair<int, transport::LinkInfo>> links() const;
+
+private:
+    class StartTask;
+
+    Worker(Session& session, Hooks hooks, const Options& options)
+        : session_(session), hooks_(std::move(hooks)), options_(options) {}
+    Result<MemoryCard> prepare(const ParameterStore& store);
+    Status start(const ParameterStore& store, Deadline deadline);
+    Status pull(std::uint64_t version, Deadline deadline);
+
+    Session& session_;
+    Hooks hooks_;
+    Options options_;
+    std::vector<std::unique_ptr<transport::MemoryRegion>> block_regions_;
+    std::optional<StagingArena> staging_;
+    std::unique_ptr<transport::MemoryRegion> staging_region_;
+    std::unique_ptr<PullEngine> engine_;
+    std::unique_ptr<GroupEvents> landed_;
+    std::unique_ptr<StartTask> start_task_;
+    std::atomic<std::uint64_t> version_{0};
+    std::atomic<bool> dirty_{false};
+    Stats stats_;
+    bool failed_ = false;
+    bool closed_ = false;
+};
+
+}  // namespace sluice
