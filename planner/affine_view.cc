@@ -89,7 +89,8 @@ public:
         window(0, piece_.begin[static_cast<std::size_t>(dim_)] - start, piece_.offset, {});
     }
 
-    // Splits the dimension into (dim, dim + 1), the second of size `inner`. The piece's later dimensions move up by one.
+    // Splits the dimension into (dim, dim + 1), the second of size `inner`. The piece's later dimensions move up by
+    // one.
     void unflatten(std::int64_t inner) {
         inner_ = inner;
         split(0, piece_.begin[static_cast<std::size_t>(dim_)], piece_.offset, {});
@@ -198,7 +199,8 @@ private:
             split(k + 1, base, offset, more);
             return;
         }
-        // Every period-th index falls on the same place of a block; runs of neighbours that stay in one block go together.
+        // Every period-th index falls on the same place of a block; runs of neighbours that stay in one block go
+        // together.
         const std::int64_t period = inner_ / std::gcd(f.step, inner_);
         const std::int64_t limit = std::min(period, f.size);
         for (std::int64_t v = 0; v < limit;) {
@@ -798,8 +800,10 @@ void AffineView::contiguous() {
 Dims AffineView::copied_strides() const {
     Dims order(sizes_.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-        return strides_[static_cast<std::size_t>(a)] < strides_[static_cast<std::size_t>(b)];
+    std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+        const std::int64_t stride_a = strides_[static_cast<std::size_t>(a)];
+        const std::int64_t stride_b = strides_[static_cast<std::size_t>(b)];
+        return stride_a != stride_b ? stride_a < stride_b : a < b;
     });
     std::int64_t expected = 1;
     for (const std::int64_t d : order) {

@@ -13,23 +13,24 @@
 
 namespace sluice {
 
-/// Why a view operation is impossible. Thrown by AffineView with the reason only; the recording tensor catches it and adds tensor,
-/// chain and operation (RecordingRefused).
+/// Why a view operation is impossible. Thrown by AffineView with the reason only; the recording tensor catches it and
+/// adds tensor, chain and operation (RecordingRefused).
 struct ViewError {
     std::string reason;
 };
 
-/// The value behind a recording tensor: what PyTorch's view operations do to a tensor without data, as an affine map and
-/// never as a list of operations. Operations change the value in place, have PyTorch's names and semantics (negative
-/// dimensions and indices, zero-size and 0-d tensors), and throw ViewError.
+/// The value behind a recording tensor: what PyTorch's view operations do to a tensor without data, as an affine map
+/// and never as a list of operations. Operations change the value in place, have PyTorch's names and semantics
+/// (negative dimensions and indices, zero-size and 0-d tensors), and throw ViewError.
 ///
 /// The map is a list of pieces that are disjoint and together make up the whole tensor. A piece is a product of fine
 /// dimensions, each of which counts along one dimension of the tensor:
 ///   for every j within the sizes of `fine`:
 ///     element at index[d] = begin[d] + sum over fine f with f.dim == d of j_f * f.step
 ///     lies at source byte    offset   + sum over all fine f             of j_f * f.stride
-/// A view of one tensor is one piece with one fine dimension per dimension. A dimension has several fine dimensions after a reshape that PyTorch answers with a copy; several pieces come
-/// from cat, from index lists, and from cuts that fall inside a reshaped dimension. Cuts are exact.
+/// A view of one tensor is one piece with one fine dimension per dimension. A dimension has several fine dimensions
+/// after a reshape that PyTorch answers with a copy; several pieces come from cat, from index lists, and from cuts that
+/// fall inside a reshaped dimension. Cuts are exact.
 class AffineView {
 public:
     struct Fine {
@@ -44,8 +45,8 @@ public:
         DType dtype = DType::kBF16;  ///< What the source bytes are; differs from the view's dtype after `to`.
         std::int64_t offset = 0;
         Dims begin;
-        FineDims
-            fine;  ///< Sorted by dim, then by falling step; within a dim each step exceeds what the later ones add up to.
+        /// Sorted by dim, then by falling step; within a dim each step exceeds what the later ones add up to.
+        FineDims fine;
     };
 
     /// All of a contiguous tensor.

@@ -26,8 +26,8 @@ struct DemandCoverage {
     std::int64_t padding_bytes = 0;         ///< Bytes that the loader fills itself.
     std::vector<CoverageGap> hole_gaps;     // by parameter
     std::vector<CoverageGap> overlap_gaps;  // by parameter
-    /// Ok, or plan refused: the first fault with parameter and coordinates. Also for boxes that leave their parameter, and for
-    /// writes to a parameter that is declared not from the trainer.
+    /// Ok, or plan refused: the first fault with parameter and coordinates. Also for boxes that leave their parameter,
+    /// and for writes to a parameter that is declared not from the trainer.
     Status status;
 };
 

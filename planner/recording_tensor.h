@@ -18,11 +18,12 @@
 
 /// Tensors without data, on which a worker's loader runs once. They have PyTorch's names and semantics; what a loader
 /// copies into its parameters becomes copy records, and whatever records also transfers. What cannot be transferred (an
-/// impossible view, an undeclared difference of dtype or shape, an operation that needs data) is refused where it is recorded.
+/// impossible view, an undeclared difference of dtype or shape, an operation that needs data) is refused where it is
+/// recorded.
 namespace sluice {
 
-/// Thrown out of a loader at the refused operation, so that loaders need no error handling; dry_run turns it into its Status.
-/// The message is one line: tensor, chain of operations, refused operation, reason.
+/// Thrown out of a loader at the refused operation, so that loaders need no error handling; dry_run turns it into its
+/// Status. The message is one line: tensor, chain of operations, refused operation, reason.
 class RecordingRefused : public std::exception {
 public:
     explicit RecordingRefused(Status status) : status_(std::move(status)) {}
@@ -145,7 +146,8 @@ public:
         return stack(std::span<const RecordingTensor>(tensors.begin(), tensors.size()), dim);
     }
 
-    /// Operations that need data always refuse, naming themselves. `needs_data` is for bindings: any further one by name.
+    /// Operations that need data always refuse, naming themselves. `needs_data` is for bindings: any further one by
+    /// name.
     [[noreturn]] void needs_data(const char* operation) const;
     [[noreturn]] double item() const { needs_data("item()"); }
     [[noreturn]] RecordingTensor masked_select(const RecordingTensor&) const { needs_data("masked_select()"); }
@@ -169,8 +171,8 @@ private:
 /// PyTorch (a reshape that is no view) are refused: writes would not reach the parameter.
 class RecordingParameter : public ViewOperations<RecordingParameter> {
 public:
-    /// Records the copy of `source` into this view. Shapes and dtypes must be equal: broadcasting is declared by `expand`,
-    /// a conversion by `to`. The view must not be expanded.
+    /// Records the copy of `source` into this view. Shapes and dtypes must be equal: broadcasting is declared by
+    /// `expand`, a conversion by `to`. The view must not be expanded.
     void copy_(const RecordingTensor& source) const;
     /// Records that the loader fills this view with zeros itself.
     void zero_() const;
@@ -185,8 +187,8 @@ private:
     Recorder* sink_;
 };
 
-/// Hands out the tensors of a catalogue, declares parameters, and collects the demand. One thread; not movable, since tensors
-/// point to it.
+/// Hands out the tensors of a catalogue, declares parameters, and collects the demand. One thread; not movable, since
+/// tensors point to it.
 class Recorder {
 public:
     explicit Recorder(const Catalogue& catalogue) : catalogue_(&catalogue) {}

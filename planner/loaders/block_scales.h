@@ -13,8 +13,8 @@ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a
 /// Rows, and columns, of a block: the config's quantization_config.weight_block_size.
 std::int64_t scale_block(const LoadContext& load);
 
-/// `split`, for the scales of a weight that is cut by it along `size` elements. Refuses a cut inside a block: it would need
-/// another scale than the checkpoint has.
+/// `split`, for the scales of a weight that is cut by it along `size` elements. Refuses a cut inside a block: it would
+/// need another scale than the checkpoint has.
 Split scale_split(const Split& split, std::int64_t size, std::int64_t block, const std::string& parameter);
 
 }  // namespace sluice::rules

@@ -12,8 +12,8 @@ constexpr std::int64_t kMxBlock = 32;  // values of an mxfp4 block
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-// The rank's part [begin, begin + count) of the experts' width. All ranks' parameters are `local` wide; the last ranks' may be
-// short or empty, and their tail is zero.
+// The rank's part [begin, begin + count) of the experts' width. All ranks' parameters are `local` wide; the last ranks'
+// may be short or empty, and their tail is zero.
 struct WidthPart {
     std::int64_t begin;
     std::int64_t count;

@@ -4,8 +4,8 @@
 namespace sluice::loaders {
 namespace {
 
-// The checkpoint keeps the rotary pairs of a head next to each other, the engine in two halves: row 64p + i of a head is
-// the checkpoint's row 2i + p.
+// The checkpoint keeps the rotary pairs of a head next to each other, the engine in two halves: row 64p + i of a head
+// is the checkpoint's row 2i + p.
 RecordingTensor rotary_halves(const RecordingTensor& projection, std::int64_t heads) {
     const std::int64_t in = projection.size(1);
     return projection.view({heads, projection.size(0) / heads / 2, 2, in}).transpose(1, 2).reshape({-1, in});

@@ -21,8 +21,8 @@ struct Split {
     [[nodiscard]] std::int64_t piece(std::int64_t size, std::string_view what) const;
 };
 
-/// What a loader works with: the model's config, the place of this worker, the checkpoint tensors (without data) and the
-/// parameters it declares. Only tensors that the loader asks for are pulled. Everything that goes wrong throws
+/// What a loader works with: the model's config, the place of this worker, the checkpoint tensors (without data) and
+/// the parameters it declares. Only tensors that the loader asks for are pulled. Everything that goes wrong throws
 /// RecordingRefused, so that a loader reads as a list of what it does.
 class LoadContext {
 public:

@@ -12,7 +12,8 @@
 /// A source of another floating dtype than its parameter is converted by a declared conversion.
 namespace sluice::rules {
 
-/// destination.copy_(source), with the conversion declared where dtypes differ; a 0-d source fills a parameter of one element.
+/// destination.copy_(source), with the conversion declared where dtypes differ; a 0-d source fills a parameter of one
+/// element.
 void copy(const RecordingParameter& destination, const RecordingTensor& source);
 
 /// The whole tensor on every rank: norms, routers, biases of row-parallel layers. The parameter has the tensor's name.
@@ -25,8 +26,8 @@ struct RowPart {
     RecordingTensor source;
     Split split;
 };
-/// One parameter made of this rank's rows of each part, one below the other: column-parallel, merged and qkv tensors, biases,
-/// per-head vectors.
+/// One parameter made of this rank's rows of each part, one below the other: column-parallel, merged and qkv tensors,
+/// biases, per-head vectors.
 void rows(LoadContext& load, const std::string& parameter, std::span<const RowPart> parts, DType dtype);
 
 /// A linear layer, or a part of a fused one: tensors `path`.weight [out, in], `path`.bias [out] when there is one, and
@@ -42,7 +43,8 @@ void column_parts(LoadContext& load, const std::string& module, std::span<const 
 
 /// Column-parallel: rows cut over tp.
 void column(LoadContext& load, const std::string& module, std::int64_t out, std::int64_t in, bool bias = false);
-/// Row-parallel: columns cut over tp; the bias is whole on every rank. `source` is the checkpoint's path where it is not `module`.
+/// Row-parallel: columns cut over tp; the bias is whole on every rank. `source` is the checkpoint's path where it is
+/// not `module`.
 void row(LoadContext& load, const std::string& module, std::int64_t out, std::int64_t in, bool bias = false,
          const std::string& source = "");
 /// mlp.gate_up_proj (gate rows, then up rows) and mlp.down_proj of a gated MLP; `path` ends with a dot.

@@ -75,7 +75,8 @@ TEST(BoxUnion, RandomBoxesAgreeWithCountingEveryByte) {
 }
 
 TEST(BoxUnion, InterleavedColumnsOfAHugeRangeAreExactAndFast) {
-    // 64 ranks write every 64th piece of 4 KiB of 1 TiB, one of them twice over half of it, and one misses its last piece.
+    // 64 ranks write every 64th piece of 4 KiB of 1 TiB, one of them twice over half of it, and one misses its last
+    // piece.
     constexpr std::int64_t kPiece = 4096;
     constexpr std::int64_t kRows = std::int64_t{1} << 22;
     std::vector<ByteBox> boxes;

@@ -10,8 +10,8 @@
 
 namespace sluice::test {
 
-/// A demand carried out on bookkeeping instead of bytes: for every element of a parameter (by element number) the origins
-/// that were written to it, in order. A fill is the origin kZero. Written apart from the copy engine.
+/// A demand carried out on bookkeeping instead of bytes: for every element of a parameter (by element number) the
+/// origins that were written to it, in order. A fill is the origin kZero. Written apart from the copy engine.
 inline constexpr Origin kZero{-1, DType::kU8, 0};
 
 class DemandMemory {

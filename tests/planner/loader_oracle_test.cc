@@ -1,5 +1,6 @@
-// Every element of every parameter of small models with the real structure, against the written rules (reference: engine
-// loaders, P1-P9), as formulas from a parameter's coordinate to a checkpoint tensor's. Nothing here uses the recorder.
+// Every element of every parameter of small models with the real structure, against the written rules (reference:
+// engine loaders, P1-P9), as formulas from a parameter's coordinate to a checkpoint tensor's. Nothing here uses the
+// recorder.
 #include "planner/coverage.h"
 #include "planner/dry_run.h"
 #include "tests/planner/demand_memory.h"
@@ -252,7 +253,8 @@ std::string layer_name(int n) { return "model.layers." + std::to_string(n) + "."
 
 // Query width 32 with a hidden size of 24; fewer KV heads than ranks from tp=4 on; 1010 rows pad to 1024.
 constexpr const char* kDense = R"({"hidden_size": 24, "intermediate_size": 16, "num_hidden_layers": 2,
-    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 1010, "tie_word_embeddings": false})";
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 1010,
+    "tie_word_embeddings": false})";
 
 void dense(Oracle& o, bool bias, bool norms, bool tied) {
     o.ends(1010, 24, tied);
@@ -314,8 +316,8 @@ TEST(LoaderOracle, Qwen3Moe) {
 
 TEST(LoaderOracle, Mixtral) {
     const ModelConfig config = make_config("MixtralForCausalLM", R"({"hidden_size": 16, "intermediate_size": 8,
-        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "num_local_experts": 4,
-        "tie_word_embeddings": false})");
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64,
+        "num_local_experts": 4, "tie_word_embeddings": false})");
     for (const Combination& c : {Combination{1, 1, false}, {4, 1, false}, {2, 2, false}, {2, 1, true}}) {
         compare(config, c, [](Oracle& o) {
             o.ends(64, 16, false);
@@ -396,8 +398,8 @@ TEST(LoaderOracle, Glm4Moe) {
 TEST(LoaderOracle, Llama4) {
     const ModelConfig config = make_config("Llama4ForConditionalGeneration", R"({"text_config": {"hidden_size": 16,
         "intermediate_size": 8, "intermediate_size_mlp": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 64, "num_local_experts": 4, "interleave_moe_layer_step": 2,
-        "attention_bias": false, "tie_word_embeddings": false},
+        "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 64, "num_local_experts": 4,
+        "interleave_moe_layer_step": 2, "attention_bias": false, "tie_word_embeddings": false},
         "vision_config": {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
         "image_size": 8, "patch_size": 4, "num_channels": 3, "projector_input_dim": 4, "projector_output_dim": 4,
         "vision_output_dim": 4}})");

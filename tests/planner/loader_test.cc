@@ -65,7 +65,8 @@ std::string range_text(const Dims& shape, std::int64_t first, std::int64_t last)
     return out;
 }
 
-// The records of a parameter as "q_proj.weight 5120-6143,0-4095 -> 0-1023,0-4095" (first and last element of both sides).
+// The records of a parameter as "q_proj.weight 5120-6143,0-4095 -> 0-1023,0-4095" (first and last element of both
+// sides).
 std::vector<std::string> slices(const Model& m, const Demand& demand, const std::string& parameter) {
     std::vector<std::string> out;
     for (const CopyRecord& record : demand.records) {

@@ -148,7 +148,8 @@ private:
         } catch (const RecordingRefused& error) {
             const std::string message = error.what();
             const std::size_t last = value.naive.shape.empty() ? 0 : value.naive.shape.size() - 1;
-            // Documented differences: an element put together from different pieces; and PyTorch's stride of a size-1 last dimension.
+            // Documented differences: an element put together from different pieces; and PyTorch's stride of a size-1
+            // last dimension.
             const bool known =
                 message.find("lie apart") != std::string::npos ||
                 (message.find("must have stride 1") != std::string::npos && value.naive.shape[last] == 1) ||
