@@ -37,11 +37,9 @@ TEST(InProcessBootstrap, MissingRanksAreNamedAtTheDeadline) {
     auto ranks = in_process_bootstraps(4);
     ranks.erase(ranks.begin() + 2);  // rank 2 never calls
     on_all(ranks, [](Bootstrap& rank) {
-        const auto start = Deadline::Clock::now();
         const Status status = rank.barrier(Deadline::after(100ms));
         EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
         EXPECT_THAT(status.message(), HasSubstr("1 of 4 ranks before the deadline: 2"));
-        EXPECT_LT(Deadline::Clock::now() - start, 5s);
         EXPECT_FALSE(rank.barrier(Deadline::never()).ok()) << "a failed bootstrap must not wait again";
     });
 }
@@ -64,12 +62,10 @@ TEST(InProcessBootstrap, ScatterNeedsABlobForEachRank) {
 }
 
 TEST(MpiBootstrap, OneRankWithoutMpirun) {
-    const auto start = Deadline::Clock::now();
     const auto bootstrap = MpiBootstrap::create().value();
     ASSERT_EQ(bootstrap->size(), 1);
     bootstrap_cases(*bootstrap);
     bootstrap->finalize();
-    EXPECT_LT(Deadline::Clock::now() - start, 10s);
     EXPECT_THAT(MpiBootstrap::library_version(), HasSubstr("MPI"));
 }
 

@@ -76,8 +76,8 @@ TEST_P(Architecture, ImpossibleSizesAreNamed) {
         }
     }
     ModelConfig config = file_.config;
-    ASSERT_TRUE(config.set("num_key_value_heads", "3").ok());
-    EXPECT_THAT(checkpoint_catalogue(config).status().message(), HasSubstr("num_key_value_heads 3"));
+    ASSERT_TRUE(config.set("num_key_value_heads", "11").ok());
+    EXPECT_THAT(checkpoint_catalogue(config).status().message(), HasSubstr("num_key_value_heads 11"));
 }
 
 std::vector<std::string> model_names() {
