@@ -13,6 +13,7 @@ using Run = std::function<ExitCode()>;
 
 // Each adds its command to `app`. When the command line names it, `run` becomes what it does.
 void add_plan_command(CLI::App& app, Run& run);
+void add_sync_command(CLI::App& app, Run& run);
 void add_info_command(CLI::App& app, Run& run);
 void add_inspect_command(CLI::App& app, Run& run);
 

@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
     app.failure_message([](const CLI::App* /*app*/, const CLI::Error& error) { return std::string("sluice: ") + error.what() + "; see --help\n"; });
     sluice::cli::Run run;
     sluice::cli::add_plan_command(app, run);
+    sluice::cli::add_sync_command(app, run);
     sluice::cli::add_info_command(app, run);
     sluice::cli::add_inspect_command(app, run);
     try {

@@ -134,20 +134,19 @@ GatherBytes gather_bytes(const TrainerLayout& layout, int rank, const GatherDema
     std::sort(places.begin(), places.end(), before);
 
     GatherBytes bytes;
+    const TrainerLayout::Coordinates me = layout.coordinates(rank);
     for (const Chunk& chunk : route.chunks) {
+        const TrainerLayout::Coordinates peer = layout.coordinates(chunk.owner);
         for (const Piece& piece : chunk.pieces) {
             const auto after = std::upper_bound(places.begin(), places.end(), Place{piece.parameter, piece.copy.dst_offset, false}, before);
-            const bool expert = after != places.begin() && std::prev(after)->expert;
-            if (chunk.owner == rank) {
-                bytes.local += piece.wire_bytes();
-            } else if (expert && layout.fsdp == 1) {
-                // With fsdp there is no expert grid: experts are gathered like everything else.
-                bytes.etp += piece.wire_bytes();
-            } else if (layout.coordinates(chunk.owner).tp == layout.coordinates(rank).tp) {
-                bytes.fsdp += piece.wire_bytes();
-            } else {
-                bytes.tp += piece.wire_bytes();
-            }
+            // With fsdp there is no expert grid: experts are gathered like everything else.
+            const bool expert = layout.fsdp == 1 && after != places.begin() && std::prev(after)->expert;
+            std::int64_t& over = chunk.owner == rank    ? bytes.local
+                                 : peer.pp != me.pp     ? bytes.pp
+                                 : expert               ? (peer.ep != me.ep ? bytes.ep : bytes.etp)
+                                 : peer.tp != me.tp     ? bytes.tp
+                                                        : bytes.fsdp;
+            over += piece.wire_bytes();
         }
     }
     return bytes;

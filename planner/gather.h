@@ -39,11 +39,13 @@ Result<GatherDemand> gather_demand(const Catalogue& catalogue, const ModelConfig
 Result<Plan> route_gather(const Catalogue& catalogue, std::span<const Ownership> shards, std::span<const GatherDemand> demands,
                           const RouteOptions& options);
 
-/// Bytes that a rank gathers, by the grid over which they come. Never anything over ep or pp.
+/// Bytes that a rank gathers, by the grid over which they come. A plan with anything over ep or pp is a wrong one.
 struct GatherBytes {
     std::int64_t tp = 0;
     std::int64_t etp = 0;
     std::int64_t fsdp = 0;
+    std::int64_t ep = 0;
+    std::int64_t pp = 0;
     std::int64_t local = 0;  ///< Copied from its own shards.
 };
 /// Counts them in the route of trainer rank `rank`, which must come from `demand`.

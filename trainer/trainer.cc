@@ -52,16 +52,20 @@ public:
 };
 
 Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int trainer_rank,
-                                                 const Ownership& ownership, WeightSource& source, const Options& options) {
+                                                 const Status& prepared, const Ownership& ownership, WeightSource* source,
+                                                 const Options& options) {
     const Deadline deadline = Deadline::after(session.settings().connect_timeout);
     RankInput input;
     input.trainer = true;
     input.own_rank = trainer_rank;
+    input.status = prepared;
     input.ownership = ownership;
-    source.add_to(input);
+    if (prepared.ok()) {
+        source->add_to(input);
+    }
     SLUICE_ASSIGN_OR_RETURN(const RankPlan plan, compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
 
-    std::unique_ptr<Trainer> trainer(new Trainer(session, source, options));
+    std::unique_ptr<Trainer> trainer(new Trainer(session, *source, options));
     const Result<MemoryCard> card = trainer->prepare(plan);
     SLUICE_RETURN_IF_ERROR(session.exchange_cards(bootstrap, plan, card, deadline));
     const Status started = trainer->start(plan, deadline);
@@ -72,6 +76,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bo
     }
     return trainer;
 }
+
+Trainer::Trainer(Session& session, WeightSource& source, const Options& options)
+    : session_(session), source_(source), options_(options) {}
 
 Trainer::~Trainer() { close(); }
 
@@ -222,6 +229,9 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
             }
             SLUICE_RETURN_IF_ERROR(source_.gather(version, task->group, gather_buffers_[static_cast<std::size_t>(buffer)].bytes(), deadline));
             stats_.gather_seconds = seconds_since(*first_gather);
+        }
+        if (options_.before_publish) {
+            options_.before_publish(version, static_cast<int>(published));
         }
         session_.loop().post(*task);
         ++published;

@@ -14,6 +14,7 @@
 #include "trainer/weight_source.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -29,6 +30,8 @@ public:
     struct Options {
         RouteOptions route;
         bool verify_hashes = true;  ///< Send checksums; all ranks must agree on it.
+        /// Called before each publish, on the thread of sync: version, and the group's place in the order. May be empty.
+        std::function<void(std::uint64_t version, int position)> before_publish;
     };
 
     /// What the last sync did on this rank.
@@ -41,9 +44,10 @@ public:
     };
 
     /// Collective over all ranks of the session: plans, registers, connects, and agrees that all are ready. Every rank
-    /// returns the same failure.
+    /// returns the same failure. A rank that could not prepare itself takes part all the same, with its error in `prepared` (and
+    /// nothing else that counts), so that nobody waits for it.
     static Result<std::unique_ptr<Trainer>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int trainer_rank,
-                                                   const Ownership& ownership, WeightSource& source, const Options& options);
+                                                   const Status& prepared, const Ownership& ownership, WeightSource* source, const Options& options);
     ~Trainer();
     Trainer(const Trainer&) = delete;
     Trainer& operator=(const Trainer&) = delete;
@@ -64,7 +68,7 @@ private:
     class OpenTask;
     class PublishTask;
 
-    Trainer(Session& session, WeightSource& source, const Options& options) : session_(session), source_(source), options_(options) {}
+    Trainer(Session& session, WeightSource& source, const Options& options);
     Result<MemoryCard> prepare(const RankPlan& plan);
     Status start(const RankPlan& plan, Deadline deadline);
     Status serve(std::uint64_t version, Deadline deadline);

@@ -53,14 +53,14 @@ private:
 };
 
 Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int worker_rank,
-                                               int demand_key, const Demand& demand, const ParameterStore& store, Hooks hooks,
+                                               int demand_key, const Status& prepared, const Demand& demand, const ParameterStore& store, Hooks hooks,
                                                const Options& options) {
     const Deadline deadline = Deadline::after(session.settings().connect_timeout);
     RankInput input;
     input.own_rank = worker_rank;
     input.demand_key = demand_key;
     input.demand = demand;
-    input.status = check_store(demand, store);
+    input.status = prepared.ok() ? check_store(demand, store) : prepared;
     SLUICE_ASSIGN_OR_RETURN(const RankPlan plan, compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
 
     std::unique_ptr<Worker> worker(new Worker(session, std::move(hooks), options));
@@ -74,6 +74,9 @@ Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& boot
     }
     return worker;
 }
+
+Worker::Worker(Session& session, Hooks hooks, const Options& options)
+    : session_(session), hooks_(std::move(hooks)), options_(options) {}
 
 Worker::~Worker() { close(); }
 
@@ -211,6 +214,8 @@ void Worker::close() {
         staging_region_.reset();
     });
 }
+
+std::int64_t Worker::mismatched_chunks() const { return engine_->mismatched_chunks(); }
 
 std::vector<std::pair<int, transport::LinkInfo>> Worker::links() const {
     std::vector<std::pair<int, transport::LinkInfo>> out;

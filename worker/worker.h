@@ -54,9 +54,9 @@ public:
     };
 
     /// Collective over all ranks of the session, like Trainer::create. `demand_key` is equal for workers that share a demand (the same rank of
-    /// replicas of a pool). A store that does not hold the demand's parameters is refused by name.
+    /// replicas of a pool). A store that does not hold the demand's parameters is refused by name. `prepared` as there.
     static Result<std::unique_ptr<Worker>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int worker_rank,
-                                                  int demand_key, const Demand& demand, const ParameterStore& store, Hooks hooks,
+                                                  int demand_key, const Status& prepared, const Demand& demand, const ParameterStore& store, Hooks hooks,
                                                   const Options& options);
     ~Worker();
     Worker(const Worker&) = delete;
@@ -76,14 +76,15 @@ public:
     [[nodiscard]] const Stats& stats() const { return stats_; }
     [[nodiscard]] const RankPlan& plan() const { return session_.plan(); }
     [[nodiscard]] std::int64_t staging_peak() const { return staging_ ? staging_->peak() : 0; }
+    /// Chunks of the last version whose checksum was wrong (the first one ends it).
+    [[nodiscard]] std::int64_t mismatched_chunks() const;
     /// Transport and class of each link of the route, by trainer rank.
     [[nodiscard]] std::vector<std::pair<int, transport::LinkInfo>> links() const;
 
 private:
     class StartTask;
 
-    Worker(Session& session, Hooks hooks, const Options& options)
-        : session_(session), hooks_(std::move(hooks)), options_(options) {}
+    Worker(Session& session, Hooks hooks, const Options& options);
     Result<MemoryCard> prepare(const ParameterStore& store);
     Status start(const ParameterStore& store, Deadline deadline);
     Status pull(std::uint64_t version, Deadline deadline);

@@ -177,6 +177,7 @@ void Coordination::tell_everybody(MessageKind kind, std::uint64_t round, const S
 void Coordination::deliver(const Verdict& verdict) {
     if (!verdict.status.ok()) {
         abort_locally(verdict.status, verdict.failed_rank);
+        last_failed_rank_ = verdict.failed_rank;
     }
     ++decided_;
     last_verdict_ = verdict;

@@ -65,6 +65,8 @@ public:
     void peer_lost(int rank, const Status& cause);
 
     [[nodiscard]] int coordinator() const;
+    /// The rank that failed in the last failed round, or -1. On the loop.
+    [[nodiscard]] int last_failed_rank() const { return last_failed_rank_; }
     [[nodiscard]] bool is_coordinator() const { return coordinator() == links_.rank(); }
 
 private:
@@ -90,6 +92,7 @@ private:
     // On the loop. Rounds are counted from 1 by every rank alike; decided_ of them have a verdict.
     std::uint64_t decided_ = 0;
     Verdict last_verdict_;
+    int last_failed_rank_ = -1;
     bool reported_ = false;  // this rank, for round decided_ + 1
     Status mine_;
     Status abort_cause_;  // of round decided_ + 1

@@ -27,8 +27,9 @@ enum class MessageKind : std::uint8_t {
     kReport,   ///< To the coordinator: the sender's part of the round is over.
     kVerdict,  ///< From the coordinator (or to a new one, by a rank that knows it): the outcome of the round.
     kAbort,    ///< From the coordinator: the round has failed, stop.
+    kNote,     ///< To the coordinator: a part of the sender's note, in order (see Session::gather_notes).
 };
-inline constexpr std::uint8_t kLastMessageKind = static_cast<std::uint8_t>(MessageKind::kAbort);
+inline constexpr std::uint8_t kLastMessageKind = static_cast<std::uint8_t>(MessageKind::kNote);
 
 /// Which of a process' transfers a message belongs to.
 enum class FlowId : std::uint8_t {

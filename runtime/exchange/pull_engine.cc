@@ -239,6 +239,7 @@ void PullEngine::start(std::uint64_t version) {
     chunks_left_ = chunks_.size();
     bytes_pulled_ = 0;
     bytes_copied_locally_ = 0;
+    mismatched_chunks_ = 0;
     pull_span_ = scatter_span_ = {};
     last_progress_ = Clock::now();
     next_start_ = last_progress_;
@@ -667,6 +668,7 @@ void PullEngine::LandJob::finished() {
     }
     if (engine_.state_ == State::kPulling) {
         if (engine_.options_.verify_hashes && compiled.landing != Landing::kLocalCopy && hash_ != *chunk_.hash) {
+            ++engine_.mismatched_chunks_;
             engine_.fail(Status(StatusCode::kMismatch,
                                 fmt::format("chunk {} (group {}, parameter {}) from {} has checksum {:016x}, its owner computed {:016x}",
                                             chunk_.id, compiled.group, compiled.pieces.front().parameter, owner.config.name, hash_, *chunk_.hash),

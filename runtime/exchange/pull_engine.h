@@ -96,6 +96,7 @@ public:
 
     [[nodiscard]] std::vector<LinkTraffic> traffic() const;
     [[nodiscard]] std::int64_t bytes_pulled() const { return bytes_pulled_; }
+    [[nodiscard]] std::int64_t mismatched_chunks() const { return mismatched_chunks_; }
     [[nodiscard]] std::int64_t bytes_copied_locally() const { return bytes_copied_locally_; }
 
     /// Spans of the last version, in steady-clock time; begin == end when nothing of the kind happened.
@@ -161,6 +162,7 @@ private:
     std::size_t chunks_left_ = 0;
     std::int64_t bytes_pulled_ = 0;
     std::int64_t bytes_copied_locally_ = 0;
+    std::int64_t mismatched_chunks_ = 0;
     Span pull_span_, scatter_span_;
     EventLoop::Clock::time_point last_progress_{};
     EventLoop::Clock::time_point next_start_{};

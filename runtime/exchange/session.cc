@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -15,6 +16,9 @@ namespace {
 
 // After a failure the ranks alive agree on the end as usual, but nobody may be kept long by a rank that does not come.
 constexpr auto kFailedEndLimit = std::chrono::seconds(1);
+// Part of a note in one message: what a pooled message holds without growing.
+constexpr std::size_t kNotePart = 4096;
+constexpr std::size_t kLongestNote = 64 << 20;
 
 }  // namespace
 
@@ -43,6 +47,30 @@ Result<std::unique_ptr<transport::MemoryRegion>> Session::register_memory(std::s
     loop_->run_and_wait([&] { region = transport_->register_memory(memory, kind, access); });
     ++registrations_;
     return region;
+}
+
+std::int64_t Session::pool_growth() {
+    std::int64_t growth = 0;
+    loop_->run_and_wait([&] { growth = links_->pool_growth(); });
+    return growth;
+}
+
+std::int64_t Session::messages_sent() {
+    std::int64_t messages = 0;
+    loop_->run_and_wait([&] { messages = links_->messages_sent(); });
+    return messages;
+}
+
+bool Session::is_coordinator() {
+    bool mine = false;
+    loop_->run_and_wait([&] { mine = coordination_->is_coordinator(); });
+    return mine;
+}
+
+int Session::last_failed_rank() {
+    int rank = -1;
+    loop_->run_and_wait([&] { rank = coordination_->last_failed_rank(); });
+    return rank;
 }
 
 std::string Session::name_of(int world_rank) const {
@@ -74,6 +102,7 @@ Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const
         cards_.push_back(std::move(card->memory));
     }
     loop_->run_and_wait([&] {
+        notes_.assign(addresses.size(), {});
         links_ = std::make_unique<Links>(*loop_, *transport_, bootstrap.rank(), plan.session, std::move(addresses),
                                          Links::Events{[this](const Message& message) { dispatch(message); },
                                                        [this](int peer, const Status& cause) { lost(peer, cause); }});
@@ -153,6 +182,9 @@ void Session::dispatch(const Message& message) {
         case MessageKind::kAbort:
             coordination_->handle(message);
             return;
+        case MessageKind::kNote:
+            take_note(message);
+            return;
         case MessageKind::kHello:
         case MessageKind::kHeartbeat:
             return;  // Links has taken note
@@ -183,6 +215,36 @@ void Session::aborted(const Status& cause) {
     if (abort_handler_) {
         abort_handler_(cause);
     }
+}
+
+void Session::take_note(const Message& message) {
+    std::string& note = notes_[static_cast<std::size_t>(message.sender)];
+    if (note.size() + message.payload.size() > kLongestNote) {
+        log::warning("dropped a part of the note of {}: it is longer than {} bytes", name_of(message.sender), kLongestNote);
+        return;
+    }
+    note.append(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
+}
+
+Result<std::vector<std::string>> Session::gather_notes(const std::string& mine, Deadline deadline) {
+    loop_->run_and_wait([&] {
+        Message part;
+        part.kind = MessageKind::kNote;
+        for (std::size_t begin = 0; begin < mine.size(); begin += kNotePart) {
+            part.payload = std::as_bytes(std::span(mine).subspan(begin, std::min(kNotePart, mine.size() - begin)));
+            links_->send(coordination_->coordinator(), part);
+        }
+    });
+    // Messages of a link arrive in order, so whoever has reported has sent its note.
+    SLUICE_RETURN_IF_ERROR(coordination_->agree("reports", ok_status(), deadline).status);
+    std::vector<std::string> notes;
+    loop_->run_and_wait([&] {
+        if (coordination_->is_coordinator()) {
+            notes = notes_;
+        }
+        notes_.assign(notes_.size(), {});
+    });
+    return notes;
 }
 
 void Session::close(bool graceful, const std::function<void()>& before_close) {

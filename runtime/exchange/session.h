@@ -53,6 +53,10 @@ public:
     /// Runs on the loop, once per failed round, after the flows' engines were told to fail.
     void set_abort_handler(std::function<void(const Status&)> handler);
 
+    /// Collective over the ranks alive: brings every rank's note (its report, in whatever form) to the coordinator. There the result is by world
+    /// rank, empty for ranks that are lost; elsewhere it is an empty list. Also after a failed round.
+    Result<std::vector<std::string>> gather_notes(const std::string& mine, Deadline deadline);
+
     /// Ends the session: agrees with all others alive that it is over, then closes the links, by force unless `graceful` (after
     /// a failed round). `before_close` runs on the loop just before and gives the remote keys back.
     void close(bool graceful, const std::function<void()>& before_close);
@@ -71,12 +75,21 @@ public:
     /// Registers memory; counted. On any thread.
     Result<std::unique_ptr<transport::MemoryRegion>> register_memory(std::span<std::byte> memory, MemoryKind kind, transport::Access access);
     [[nodiscard]] std::int64_t registrations() const { return registrations_; }
+    /// How often pools of messages had to grow beyond their first size.
+    [[nodiscard]] std::int64_t pool_growth();
+    [[nodiscard]] std::int64_t messages_sent();
+    /// Cards have been exchanged: there are links, and coordination.
+    [[nodiscard]] bool connected() const { return links_ != nullptr; }
+    [[nodiscard]] bool is_coordinator();
+    /// The rank that the last failed round's verdict named, or -1.
+    [[nodiscard]] int last_failed_rank();
 
 private:
     explicit Session(const Settings& settings) : settings_(settings) {}
     void dispatch(const Message& message);
     void lost(int peer, const Status& cause);
     void aborted(const Status& cause);
+    void take_note(const Message& message);
 
     struct Flow {
         Server* server = nullptr;
@@ -92,6 +105,7 @@ private:
     RankPlan plan_;
     std::vector<MemoryCard> cards_;
     std::array<Flow, kFlowCount> flows_;
+    std::vector<std::string> notes_;  // on the loop
     std::function<void(const Status&)> abort_handler_;
     std::int64_t registrations_ = 0;
     bool ending_ = false;  // on the loop

@@ -102,6 +102,18 @@ Result<Card> decode_card(std::span<const std::byte> bytes) {
     return card;
 }
 
+std::vector<std::byte> encode_status(const Status& status) {
+    wire::StatusMessage message;
+    put(status, message);
+    return serialise(message);
+}
+
+Status decode_status(std::span<const std::byte> bytes) {
+    wire::StatusMessage message;
+    SLUICE_RETURN_IF_ERROR(parse(bytes, message));
+    return get(message);
+}
+
 std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalogue_digest) {
     wire::RankInputMessage message;
     message.set_trainer(input.trainer);

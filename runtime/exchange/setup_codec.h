@@ -19,6 +19,10 @@ struct Card {
 std::vector<std::byte> encode_card(std::span<const std::byte> address, const Result<MemoryCard>& memory);
 Result<Card> decode_card(std::span<const std::byte> bytes);
 
+/// A status alone; malformed bytes give an internal error.
+std::vector<std::byte> encode_status(const Status& status);
+Status decode_status(std::span<const std::byte> bytes);
+
 std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalogue_digest);
 struct DecodedInput {
     RankInput input;

@@ -1,0 +1,150 @@
+#include "cli/rank_report.h"
+
+#include "planner/plan_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace sluice::cli {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionReport, version, seconds, bytes, gather_s, pack_s, pull_s, scatter_s, hooks_s, commit_s,
+                                   registrations, allocations, plan_wire_bytes, copied_on_trainer, messages)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkReport, trainer, transport, one_sided, bytes, seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, trainer, rank, versions, links, gather_tp, gather_etp, gather_fsdp, gather_ep, gather_pp,
+                                   peak_groups, peak_trainer_bytes, peak_staging_bytes, mismatches)
+
+std::string RankReport::encode() const { return nlohmann::json(*this).dump(); }
+
+Result<RankReport> RankReport::decode(const std::string& text) {
+    const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (json.is_discarded()) {
+        return internal_error("a rank's report is malformed");
+    }
+    try {
+        return json.get<RankReport>();
+    } catch (const nlohmann::json::exception& error) {
+        return internal_error(fmt::format("a rank's report is malformed: {}", error.what()));
+    }
+}
+
+namespace {
+
+/// One version over all ranks: times are those of the slowest rank, amounts are summed.
+VersionReport combine(const std::vector<RankReport>& reports, std::size_t index) {
+    VersionReport all;
+    for (const RankReport& report : reports) {
+        if (index >= report.versions.size()) {
+            continue;
+        }
+        const VersionReport& one = report.versions[index];
+        all.version = one.version;
+        for (const auto field : {&VersionReport::seconds, &VersionReport::gather_s, &VersionReport::pack_s, &VersionReport::pull_s,
+                                 &VersionReport::scatter_s, &VersionReport::hooks_s, &VersionReport::commit_s}) {
+            all.*field = std::max(all.*field, one.*field);
+        }
+        for (const auto field : {&VersionReport::bytes, &VersionReport::registrations, &VersionReport::allocations,
+                                 &VersionReport::plan_wire_bytes, &VersionReport::copied_on_trainer, &VersionReport::messages}) {
+            all.*field += one.*field;
+        }
+    }
+    return all;
+}
+
+std::size_t version_count(const std::vector<RankReport>& reports) {
+    std::size_t count = 0;
+    for (const RankReport& report : reports) {
+        count = std::max(count, report.versions.size());
+    }
+    return count;
+}
+
+const char* status_word(const Status& status) {
+    return status.ok() ? "ok" : status.code() == StatusCode::kMismatch ? "mismatch" : "failed";
+}
+
+}  // namespace
+
+nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcome& outcome) {
+    nlohmann::json out;
+    out["schema"] = 1;
+    out["status"] = status_word(outcome.status);
+    out["error"] = nullptr;
+    if (!outcome.status.ok()) {
+        out["error"] = {{"rank", outcome.failed_rank},
+                        {"peer", outcome.status.peer() ? nlohmann::json(*outcome.status.peer()) : nlohmann::json()},
+                        {"message", outcome.status.message()}};
+    }
+    out["versions"] = nlohmann::json::array();
+    for (const char* key : {"registrations", "allocations", "plan_wire_bytes", "copied_on_trainer_bytes", "messages"}) {
+        out[key] = nlohmann::json::array();
+    }
+    for (std::size_t i = 0; i < version_count(reports); ++i) {
+        const VersionReport v = combine(reports, i);
+        out["versions"].push_back({{"version", v.version},
+                                   {"seconds", v.seconds},
+                                   {"bytes", v.bytes},
+                                   {"phases",
+                                    {{"gather", v.gather_s},
+                                     {"pack", v.pack_s},
+                                     {"pull", v.pull_s},
+                                     {"scatter", v.scatter_s},
+                                     {"hooks", v.hooks_s},
+                                     {"commit", v.commit_s}}},
+                                   {"wire_share", nullptr}});
+        out["registrations"].push_back(v.registrations);
+        out["allocations"].push_back(v.allocations);
+        out["plan_wire_bytes"].push_back(v.plan_wire_bytes);
+        out["copied_on_trainer_bytes"].push_back(v.copied_on_trainer);
+        out["messages"].push_back(v.messages);
+    }
+    out["links"] = nlohmann::json::array();
+    RankReport totals;
+    for (const RankReport& report : reports) {
+        for (const LinkReport& link : report.links) {
+            out["links"].push_back({{"worker", report.rank},
+                                    {"trainer", link.trainer},
+                                    {"transport", link.transport},
+                                    {"one_sided", link.one_sided},
+                                    {"bytes", link.bytes},
+                                    {"seconds", link.seconds}});
+        }
+        for (const auto field : {&RankReport::gather_tp, &RankReport::gather_etp, &RankReport::gather_fsdp, &RankReport::gather_ep,
+                                 &RankReport::gather_pp, &RankReport::mismatches}) {
+            totals.*field += report.*field;
+        }
+        for (const auto field : {&RankReport::peak_groups, &RankReport::peak_trainer_bytes, &RankReport::peak_staging_bytes}) {
+            totals.*field = std::max(totals.*field, report.*field);
+        }
+    }
+    out["gather_bytes"] = {{"tp", totals.gather_tp},
+                           {"etp", totals.gather_etp},
+                           {"fsdp", totals.gather_fsdp},
+                           {"ep", totals.gather_ep},
+                           {"pp", totals.gather_pp}};
+    out["peak"] = {{"trainer_groups", totals.peak_groups},
+                   {"trainer_bytes", totals.peak_trainer_bytes},
+                   {"worker_staging_bytes", totals.peak_staging_bytes}};
+    out["verify"] = {{"mode", outcome.verify_mode}, {"mismatches", totals.mismatches}};
+    return out;
+}
+
+std::string sync_table(const std::vector<RankReport>& reports, const RunOutcome& outcome) {
+    std::string text;
+    const auto trainers = std::count_if(reports.begin(), reports.end(), [](const RankReport& report) { return report.trainer; });
+    text += fmt::format("{} trainers -> {} workers, verify {}\n", trainers, static_cast<std::ptrdiff_t>(reports.size()) - trainers,
+                        outcome.verify_mode);
+    text += fmt::format("{:>7}  {:>9}  {:>8}  {:>11}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}\n", "version", "bytes", "seconds", "rate", "gather",
+                        "pack", "pull", "scatter", "hooks", "commit");
+    for (std::size_t i = 0; i < version_count(reports); ++i) {
+        const VersionReport v = combine(reports, i);
+        const double rate = v.seconds > 0 ? static_cast<double>(v.bytes) / v.seconds : 0;
+        text += fmt::format("{:>7}  {:>9}  {:>8.3f}  {:>9}/s  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}\n", v.version,
+                            human_bytes(v.bytes), v.seconds, human_bytes(static_cast<std::int64_t>(rate)), v.gather_s, v.pack_s, v.pull_s,
+                            v.scatter_s, v.hooks_s, v.commit_s);
+    }
+    return text;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,165 @@
+#include "cli/sync_command.h"
+
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "runtime/exchange/agreement.h"
+#include "runtime/exchange/bootstrap_mpi.h"
+#include "runtime/services/log.h"
+#include "transport/ucx/ucx_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace sluice::cli {
+namespace {
+
+const char* verify_name(VerifyMode mode) {
+    switch (mode) {
+        case VerifyMode::kOff:
+            return "off";
+        case VerifyMode::kDigest:
+            return "digest";
+        case VerifyMode::kFull:
+            return "full";
+    }
+    return "off";
+}
+
+/// Which side a rank is on, and its number there.
+struct Seat {
+    bool trainer = false;
+    int own_rank = 0;
+};
+
+// With --role the two programs of one mpirun may come in either order; without it trainers come first.
+Result<Seat> take_seat(Bootstrap& bootstrap, const SyncOptions& options, Deadline deadline) {
+    const int trainers = options.trainer_ranks();
+    const int workers = options.worker_ranks();
+    const std::byte role = !options.role ? std::byte{0} : *options.role == Role::kTrainer ? std::byte{1} : std::byte{2};
+    SLUICE_ASSIGN_OR_RETURN(const auto roles, bootstrap.all_gather({&role, 1}, deadline));
+    if (bootstrap.size() != trainers + workers) {
+        return invalid_argument(fmt::format("the layouts need {} ranks ({} trainers and {} workers), but {} were started; use mpirun -n {}",
+                                            trainers + workers, trainers, workers, bootstrap.size(), trainers + workers));
+    }
+    const auto count = [&](std::byte value, int before) {
+        int n = 0;
+        for (int rank = 0; rank < before; ++rank) {
+            n += roles[static_cast<std::size_t>(rank)].size() == 1 && roles[static_cast<std::size_t>(rank)].front() == value ? 1 : 0;
+        }
+        return n;
+    };
+    const int rank = bootstrap.rank();
+    const int all = bootstrap.size();
+    if (count(std::byte{0}, all) == all) {
+        return rank < trainers ? Seat{true, rank} : Seat{false, rank - trainers};
+    }
+    if (count(std::byte{1}, all) != trainers || count(std::byte{2}, all) != workers) {
+        return invalid_argument(fmt::format("the layouts need {} ranks with --role trainer and {} with --role worker; {} and {} were started", trainers,
+                                            workers, count(std::byte{1}, all), count(std::byte{2}, all)));
+    }
+    return role == std::byte{1} ? Seat{true, count(std::byte{1}, rank)} : Seat{false, count(std::byte{2}, rank)};
+}
+
+/// Writes what came of the run: on the coordinator, from the reports of all ranks alive.
+ExitCode write_results(const SyncOptions& options, Session& session, const Status& outcome, const RankReport& mine) {
+    const auto notes = session.gather_notes(mine.encode(), Deadline::after(std::chrono::seconds(outcome.ok() ? 30 : 1)));
+    const bool writer = session.is_coordinator();
+    if (!writer) {
+        return exit_code(outcome.code());
+    }
+    std::vector<RankReport> reports;
+    if (notes.ok()) {
+        for (const std::string& note : *notes) {
+            if (!note.empty()) {
+                if (auto report = RankReport::decode(note); report.ok()) {
+                    reports.push_back(std::move(*report));
+                }
+            }
+        }
+    } else {
+        reports.push_back(mine);
+    }
+    RunOutcome run;
+    run.status = outcome;
+    run.failed_rank = session.last_failed_rank();
+    run.verify_mode = verify_name(options.verify);
+    const Output output(options.json_target);
+    fmt::print(output.people(), "{}", sync_table(reports, run));
+    std::fflush(output.people());
+    const Status written = output.write_json(sync_json(reports, run));
+    return std::max(report(outcome), report(written));
+}
+
+ExitCode run_sync(const SyncOptionsParser& parser) {
+    Result<Settings> settings = Settings::from_environment();
+    if (!settings.ok()) {
+        return report(settings.status());
+    }
+    const Result<SyncOptions> parsed = parser.take(*settings);
+    log::set_level(settings->log_level);
+    Result<std::unique_ptr<MpiBootstrap>> mpi = MpiBootstrap::create();
+    if (!mpi.ok()) {
+        return report(mpi.status());
+    }
+    Bootstrap& bootstrap = **mpi;
+    const Deadline deadline = Deadline::after(settings->connect_timeout);
+
+    // Every rank must learn of a failure of any, and one line is enough.
+    const auto end_together = [&](const Status& status) -> std::optional<ExitCode> {
+        const Status agreed = agree_on_status(bootstrap, status, deadline);
+        if (agreed.ok()) {
+            return std::nullopt;
+        }
+        return bootstrap.rank() == 0 ? report(agreed) : exit_code(agreed.code());
+    };
+    if (const auto ended = end_together(parsed.status())) {
+        return *ended;
+    }
+    const SyncOptions& options = *parsed;
+    const Result<Seat> seat = take_seat(bootstrap, options, deadline);
+    if (const auto ended = end_together(seat.status())) {
+        return *ended;
+    }
+    log::set_tag(fmt::format("{} {}", seat->trainer ? "trainer" : "worker", seat->own_rank));
+    const Result<Model> model = open_model(options.model);
+    if (const auto ended = end_together(model.status())) {
+        return *ended;
+    }
+    if (bootstrap.rank() == 0) {
+        if (const std::optional<std::string> warning = tied_head_warning(*model)) {
+            log::warning("{}", *warning);
+        }
+    }
+    auto session = Session::open(*settings, [&](EventLoop& loop) {
+        return transport::open_ucx_transport(loop, {settings->ucx, settings->show_ucx_log});
+    });
+    if (const auto ended = end_together(session.status())) {
+        return *ended;
+    }
+    ExitCode code = kDone;
+    const SyncContext context{options, *settings, *model, bootstrap, **session, seat->own_rank, [&] { (*mpi)->finalize(); }};
+    const Finish finish = [&](const Status& outcome, const RankReport& mine) {
+        if ((*session)->connected()) {
+            code = write_results(options, **session, outcome, mine);
+        } else {
+            code = bootstrap.rank() == 0 ? report(outcome) : exit_code(outcome.code());
+        }
+    };
+    seat->trainer ? run_trainer(context, finish) : run_worker(context, finish);
+    return code;
+}
+
+}  // namespace
+
+void add_sync_command(CLI::App& app, Run& run) {
+    CLI::App* command = app.add_subcommand("sync", "Move the weights from trainer ranks to inference workers, under mpirun -n (trainers + workers)");
+    auto parser = std::make_shared<SyncOptionsParser>();
+    parser->add_to(*command);
+    command->callback([&run, parser] { run = [parser] { return run_sync(*parser); }; });
+}
+
+}  // namespace sluice::cli

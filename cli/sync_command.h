@@ -1,0 +1,30 @@
+#pragma once
+
+#include "cli/model_source.h"
+#include "cli/rank_report.h"
+#include "cli/sync_options.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+#include "runtime/exchange/bootstrap.h"
+#include "runtime/exchange/session.h"
+
+namespace sluice::cli {
+
+/// What a rank of `sluice sync` works with.
+struct SyncContext {
+    const SyncOptions& options;
+    const Settings& settings;
+    const Model& model;
+    Bootstrap& bootstrap;
+    Session& session;
+    int own_rank = 0;             ///< Within its side.
+    std::function<void()> ready;  ///< Set-up is over and agreed on: the bootstrap is needed no more.
+};
+
+/// Run one rank to the end of its last version, or to the first failure that all agree on; `finish` is then called with
+/// the outcome while the links are still open, and the links are closed after it.
+using Finish = std::function<void(const Status& outcome, const RankReport& report)>;
+void run_trainer(const SyncContext& context, const Finish& finish);
+void run_worker(const SyncContext& context, const Finish& finish);
+
+}  // namespace sluice::cli

@@ -1,0 +1,170 @@
+#include "cli/sync_command.h"
+#include "cli/verify_full.h"
+#include "cli/weight_values.h"
+#include "cli/worker_parameters.h"
+#include "planner/coverage.h"
+#include "planner/dry_run.h"
+#include "worker/worker.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <filesystem>
+#include <optional>
+#include <unistd.h>
+
+namespace sluice::cli {
+namespace {
+
+/// Where a worker rank stands among the pools.
+struct Place {
+    const WorkerLayout* pool = nullptr;
+    int pool_rank = 0;
+    int demand_key = 0;  ///< Equal for the same rank of all replicas of a pool.
+};
+
+Place place_of(const SyncOptions& options, int worker_rank) {
+    int first = 0;
+    int first_key = 0;
+    for (const WorkerLayout& pool : options.workers) {
+        if (worker_rank < first + pool.world_size()) {
+            const int pool_rank = (worker_rank - first) % pool.pool_size();
+            return {&pool, pool_rank, first_key + pool_rank};
+        }
+        first += pool.world_size();
+        first_key += pool.pool_size();
+    }
+    return {};
+}
+
+struct WorkerParts {
+    Demand demand;
+    std::optional<WorkerParameters> parameters;
+};
+
+Status make_parts(const SyncContext& context, const Place& place, WorkerParts& parts) {
+    SLUICE_ASSIGN_OR_RETURN(parts.demand, dry_run(context.model.catalogue, context.model.config, *place.pool, place.pool_rank));
+    SLUICE_RETURN_IF_ERROR(prove_coverage(parts.demand).status);
+    SLUICE_ASSIGN_OR_RETURN(parts.parameters, WorkerParameters::allocate(parts.demand));
+    return ok_status();
+}
+
+Status dump(const SyncContext& context, const Place& place, const WorkerParts& parts, std::uint64_t version) {
+    const std::string file = fmt::format("{}/worker-{}.safetensors", context.options.dump_directory, context.own_rank);
+    return parts.parameters->dump(file, {{"version", std::to_string(version)},
+                                         {"rank", std::to_string(context.own_rank)},
+                                         {"layout", place.pool->to_string()}});
+}
+
+// A line that is drawn over, for somebody who watches a terminal.
+void show_progress(std::uint64_t version, int groups_landed) {
+    fmt::print(stderr, "\rversion {}: {} groups landed ", version, groups_landed);
+    std::fflush(stderr);
+}
+
+}  // namespace
+
+void run_worker(const SyncContext& context, const Finish& finish) {
+    const SyncOptions& options = context.options;
+    RankReport report;
+    report.rank = context.own_rank;
+    const Place place = place_of(options, context.own_rank);
+    const WeightValues values(context.model);
+
+    WorkerParts parts;
+    Status made = make_parts(context, place, parts);
+    if (made.ok() && !options.dump_directory.empty()) {
+        std::error_code error;
+        std::filesystem::create_directories(options.dump_directory, error);
+        if (error) {
+            made = invalid_argument(fmt::format("--dump {}: cannot make the directory: {}", options.dump_directory, error.message()));
+        }
+    }
+    Worker::Options worker_options;
+    worker_options.route = options.route;
+    worker_options.verify_hashes = options.verify == VerifyMode::kDigest;
+    worker_options.slow_owners = options.slow_owners;
+    for (const auto& [rank, milliseconds] : options.slow_workers) {
+        if (rank == context.own_rank) {
+            worker_options.delay_per_chunk = std::chrono::milliseconds(milliseconds);
+        }
+    }
+    const bool progress = context.own_rank == 0 && ::isatty(STDERR_FILENO) == 1;
+    int groups_landed = 0;
+    Worker* receiver = nullptr;
+    Worker::Hooks hooks;
+    hooks.on_group = [&](std::uint64_t version, GroupId /*group*/) {
+        const std::optional<Death>& death = options.death;
+        if (death && death->world_rank == context.bootstrap.rank() && death->version == version && death->group == groups_landed) {
+            ::kill(::getpid(), SIGKILL);
+        }
+        ++groups_landed;
+        if (progress) {
+            show_progress(version, groups_landed);
+        }
+        return ok_status();
+    };
+    if (options.verify == VerifyMode::kFull) {
+        hooks.before_commit = [&](std::uint64_t version) {
+            const FullVerification result = verify_full(context.model.catalogue, parts.demand, receiver->plan().route, parts.parameters->store(), values, version);
+            report.mismatches += result.mismatches;
+            return result.status;
+        };
+    }
+    auto worker = Worker::create(context.session, context.bootstrap, context.model.catalogue, context.own_rank, place.demand_key, made, parts.demand,
+                                 parts.parameters ? parts.parameters->store() : ParameterStore{}, std::move(hooks), worker_options);
+    if (!worker.ok()) {
+        finish(worker.status(), report);
+        return;
+    }
+    context.ready();
+    receiver = worker->get();
+    std::int64_t registrations_before = 0;
+    std::int64_t growth_before = 0;
+    std::int64_t messages_before = 0;
+    Status status;
+    for (std::uint64_t version = 1; version <= options.versions && status.ok(); ++version) {
+        parts.parameters->poison();
+        groups_landed = 0;
+        status = receiver->sync(version);
+        const Worker::Stats& stats = receiver->stats();
+        VersionReport& v = report.versions.emplace_back();
+        v.version = version;
+        v.seconds = stats.seconds;
+        v.bytes = stats.bytes;
+        v.pull_s = stats.pull_seconds;
+        v.scatter_s = stats.scatter_seconds;
+        v.hooks_s = stats.hook_seconds;
+        v.commit_s = stats.commit_seconds;
+        v.plan_wire_bytes = version == 1 ? receiver->plan().wire_bytes : 0;
+        v.registrations = context.session.registrations() - std::exchange(registrations_before, context.session.registrations());
+        v.allocations = context.session.pool_growth() - std::exchange(growth_before, context.session.pool_growth());
+        v.messages = context.session.messages_sent() - std::exchange(messages_before, context.session.messages_sent());
+    }
+    if (progress) {
+        fmt::print(stderr, "\n");
+    }
+    if (status.code() == StatusCode::kMismatch && options.verify == VerifyMode::kDigest && report.mismatches == 0) {
+        report.mismatches = receiver->mismatched_chunks();
+    }
+    report.peak_staging_bytes = receiver->staging_peak();
+    for (const LinkTraffic& traffic : receiver->stats().links) {
+        LinkReport& link = report.links.emplace_back();
+        link.trainer = traffic.trainer_rank;
+        link.bytes = traffic.bytes;
+        link.seconds = traffic.seconds;
+        for (const auto& [trainer, info] : receiver->links()) {
+            if (trainer == traffic.trainer_rank) {
+                link.transport = info.transport;
+                link.one_sided = info.link_class == transport::LinkClass::kOneSided;
+            }
+        }
+    }
+    if (status.ok() && !options.dump_directory.empty()) {
+        status = dump(context, place, parts, receiver->version());
+    }
+    finish(status, report);
+    receiver->close();
+}
+
+}  // namespace sluice::cli

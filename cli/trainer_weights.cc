@@ -1,0 +1,34 @@
+#include "cli/trainer_weights.h"
+
+#include "runtime/base/strided_copy.h"
+
+namespace sluice::cli {
+
+Result<TrainerWeights> TrainerWeights::allocate(const Catalogue& catalogue, const Ownership& stored) {
+    const std::int64_t bytes = stored.segment_bytes.empty() ? 0 : stored.segment_bytes.front();
+    SLUICE_ASSIGN_OR_RETURN(Buffer memory, Buffer::allocate(bytes, MemoryKind::kHost));
+    return TrainerWeights(catalogue, stored, std::move(memory));
+}
+
+void TrainerWeights::write_version(const WeightValues& values, std::uint64_t version) {
+    for (const OwnedRegion& region : stored_->regions) {
+        const CatalogueTensor& tensor = (*catalogue_)[region.tensor];
+        const std::int64_t item = size_of(tensor.dtype);
+        StridedCopy box;
+        box.item = item;
+        box.dst_offset = region.offset;
+        const Dims full = contiguous_strides(tensor.shape, item);
+        for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+            box.src_offset += region.begin[d] * full[d];
+            box.sizes.push_back(region.end[d] - region.begin[d]);
+            box.src_strides.push_back(full[d]);
+            box.dst_strides.push_back(region.strides[d]);
+        }
+        const StridedCopy runs = coalesce(box);
+        for_each_item(runs, [&](std::int64_t src, std::int64_t dst) {
+            values.read(region.tensor, src / item, runs.item / item, static_cast<std::int64_t>(version), memory_.data() + dst);
+        });
+    }
+}
+
+}  // namespace sluice::cli
