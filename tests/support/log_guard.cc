@@ -15,20 +15,23 @@ std::vector<std::string> unexpected;
 
 }  // namespace
 
-LogGuard::LogGuard()
-    : observer_([](LogLevel level, std::string_view message) {
-          if (level < LogLevel::kWarning) {
-              return;
-          }
-          const std::scoped_lock lock(mutex);
-          for (ExpectedLog* expectation : expectations) {
-              if (std::regex_search(message.begin(), message.end(), expectation->regex_)) {
-                  ++expectation->seen_;
-                  return;
-              }
-          }
-          unexpected.push_back(std::string(to_string(level)) + ": " + std::string(message));
-      }) {}
+LogGuard::LogGuard() {
+    // Static, and so destroyed before the sinks it hangs on; gtest destroys its listeners, and with them any member,
+    // only after those.
+    static const log::Observer observer([](LogLevel level, std::string_view message) {
+        if (level < LogLevel::kWarning) {
+            return;
+        }
+        const std::scoped_lock lock(mutex);
+        for (ExpectedLog* expectation : expectations) {
+            if (std::regex_search(message.begin(), message.end(), expectation->regex_)) {
+                ++expectation->seen_;
+                return;
+            }
+        }
+        unexpected.push_back(std::string(to_string(level)) + ": " + std::string(message));
+    });
+}
 
 void LogGuard::OnTestEnd(const testing::TestInfo& /*test*/) { report_unexpected_log_lines(); }
 

@@ -14,9 +14,6 @@ class LogGuard : public testing::EmptyTestEventListener {
 public:
     LogGuard();
     void OnTestEnd(const testing::TestInfo& test) override;
-
-private:
-    log::Observer observer_;
 };
 
 /// While it lives, warnings and errors that contain a match of `pattern` (ECMAScript) are expected, and `required`
