@@ -30,8 +30,7 @@ constexpr float f32_from_f16(std::uint16_t bits) {
     }
     if (exponent == 0) {
         // Zero or subnormal: the subtraction normalises it exactly.
-        out = std::bit_cast<std::uint32_t>(std::bit_cast<float>(out + (1u << 23)) -
-                                           std::bit_cast<float>(113u << 23));
+        out = std::bit_cast<std::uint32_t>(std::bit_cast<float>(out + (1u << 23)) - std::bit_cast<float>(113u << 23));
     }
     return std::bit_cast<float>(out | sign);
 }

@@ -17,10 +17,8 @@ using std::chrono::milliseconds;
 //   MAX_HCA_PER_GPU   the NICs near a GPU rather than all of them
 //   CUDA_IPC_...      without it gets between GPUs of a node fall back to emulation on some platforms
 // MM_ERROR_HANDLING stays off: with it the death of an idle peer is noticed after 20 s instead of milliseconds.
-constexpr std::array<std::array<const char*, 2>, 4> kUcxDefaults = {{{"RNDV_THRESH", "inf"},
-                                                                     {"MAX_RMA_RAILS", "2"},
-                                                                     {"MAX_HCA_PER_GPU", "auto"},
-                                                                     {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"}}};
+constexpr std::array<std::array<const char*, 2>, 4> kUcxDefaults = {
+    {{"RNDV_THRESH", "inf"}, {"MAX_RMA_RAILS", "2"}, {"MAX_HCA_PER_GPU", "auto"}, {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"}}};
 constexpr std::int64_t kMinChunkBytes = 4096;
 
 Status read(std::string_view text, LogLevel& out) {

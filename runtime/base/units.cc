@@ -49,8 +49,7 @@ const std::int64_t* find_unit(const std::array<std::pair<std::string_view, std::
 Result<std::int64_t> parse_bytes(std::string_view text) {
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    const std::int64_t* unit =
-        find_unit(kByteUnits, text.substr(static_cast<std::size_t>(end - text.data())));
+    const std::int64_t* unit = find_unit(kByteUnits, text.substr(static_cast<std::size_t>(end - text.data())));
     if (error != std::errc() || unit == nullptr || number < 0) {
         return invalid_argument("'" + std::string(text) + "' is no size; write for example 4MiB or 1048576");
     }
@@ -66,10 +65,8 @@ Result<milliseconds> parse_duration(std::string_view text) {
         return milliseconds(0);
     }
     double number = 0;
-    const auto [end, error] =
-        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-    const std::int64_t* unit =
-        find_unit(kTimeUnits, text.substr(static_cast<std::size_t>(end - text.data())));
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    const std::int64_t* unit = find_unit(kTimeUnits, text.substr(static_cast<std::size_t>(end - text.data())));
     if (error != std::errc() || unit == nullptr || !(number >= 0)) {
         return invalid_argument("'" + std::string(text) + "' is no time; write for example 250ms or 1.5s");
     }

@@ -2,13 +2,12 @@
 
 #include "runtime/base/units.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <limits>
 #include <string>
+#include <sys/mman.h>
 #include <system_error>
 
 namespace sluice {
@@ -23,8 +22,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (va
 void unmap(std::byte* data, std::size_t size) { ::munmap(data, round_up(size, kPage)); }
 
 Status no_memory(std::int64_t size, int error) {
-    return {StatusCode::kResourceExhausted, "cannot allocate " + format_bytes(size) + " of host memory: " +
-                                                std::generic_category().message(error) +
+    return {StatusCode::kResourceExhausted, "cannot allocate " + format_bytes(size) +
+                                                " of host memory: " + std::generic_category().message(error) +
                                                 "; use fewer ranks per host, or smaller staging, slots or credit"};
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace sluice::kernels {
 namespace {
@@ -45,6 +46,80 @@ void copy_two_halves(const Box& box, const std::byte* src, std::byte* dst) {
 
 void copy_any(const Box& box, const std::byte* src, std::byte* dst) {
     walk(box, src, dst, [&box](std::byte* to, const std::byte* from) { std::memcpy(to, from, box.item); });
+}
+
+// A square of items that is transposed in registers: kVector bytes are one row of it.
+constexpr std::size_t kVector = 16;
+
+template <class T>
+struct Square {
+    static constexpr std::size_t kSide = kVector / sizeof(T);
+    typedef T Vector __attribute__((vector_size(kVector)));
+
+    template <std::size_t kFrom, std::size_t... kIndex>
+    static Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
+        return __builtin_shufflevector(a, b, (kFrom + kIndex / 2 + kIndex % 2 * kSide)...);
+    }
+
+    // Interleaving row i with row i + half, once per doubling of the side, moves every item to its mirrored place.
+    static void transpose(Vector (&rows)[kSide]) {
+        constexpr auto kIndices = std::make_index_sequence<kSide>();
+        for (std::size_t round = 1; round < kSide; round *= 2) {
+            Vector next[kSide];
+            for (std::size_t i = 0; i < kSide / 2; ++i) {
+                next[2 * i] = interleave<0>(rows[i], rows[i + kSide / 2], kIndices);
+                next[2 * i + 1] = interleave<kSide / 2>(rows[i], rows[i + kSide / 2], kIndices);
+            }
+            std::memcpy(rows, next, sizeof(rows));
+        }
+    }
+};
+
+// One tile of at most kTile x kTile items, from the source into `tile`, whose rows are those of the destination.
+template <class T, std::int64_t kTile>
+void transpose_tile(const Box& box, const std::byte* src, std::byte* tile) {
+    constexpr auto kSide = static_cast<std::int64_t>(Square<T>::kSide);
+    constexpr auto kItem = static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t square_rows = box.rows / kSide * kSide;
+    const std::int64_t square_columns = box.columns / kSide * kSide;
+    for (std::int64_t c = 0; c < square_columns; c += kSide) {
+        for (std::int64_t r = 0; r < square_rows; r += kSide) {
+            typename Square<T>::Vector rows[Square<T>::kSide];
+            for (std::int64_t k = 0; k < kSide; ++k) {
+                std::memcpy(&rows[k], src + r * kItem + (c + k) * box.src_column, kVector);
+            }
+            Square<T>::transpose(rows);
+            for (std::int64_t k = 0; k < kSide; ++k) {
+                std::memcpy(tile + ((r + k) * kTile + c) * kItem, &rows[k], kVector);
+            }
+        }
+    }
+    for (std::int64_t c = 0; c < box.columns; ++c) {
+        for (std::int64_t r = c < square_columns ? square_rows : 0; r < box.rows; ++r) {
+            std::memcpy(tile + (r * kTile + c) * kItem, src + r * kItem + c * box.src_column, sizeof(T));
+        }
+    }
+}
+
+// Tile by tile through a small buffer, so that each line of the source and of the destination is touched once: rows a
+// power of two apart, as those of weights are, would push each other out of the caches.
+template <class T>
+void transpose_box(const Box& box, const std::byte* src, std::byte* dst) {
+    constexpr std::int64_t kTile = sizeof(T) <= 4 ? 64 : 32;
+    constexpr auto kItem = static_cast<std::int64_t>(sizeof(T));
+    alignas(64) std::byte tile[kTile * kTile * kItem];
+    Box part = box;
+    for (std::int64_t r = 0; r < box.rows; r += kTile) {
+        part.rows = std::min(kTile, box.rows - r);
+        for (std::int64_t c = 0; c < box.columns; c += kTile) {
+            part.columns = std::min(kTile, box.columns - c);
+            transpose_tile<T, kTile>(part, src + r * kItem + c * box.src_column, tile);
+            for (std::int64_t k = 0; k < part.rows; ++k) {
+                std::memcpy(dst + (r + k) * box.dst_row + c * kItem, tile + k * kTile * kItem,
+                            static_cast<std::size_t>(part.columns * kItem));
+            }
+        }
+    }
 }
 
 #if defined(__x86_64__)
@@ -119,6 +194,21 @@ CopyBox copy_box_for(std::size_t item) {
            : item > 8  ? copy_two_halves<8>
            : item > 4  ? copy_two_halves<4>
                        : copy_two_halves<2>;
+}
+
+CopyBox transpose_box_for(std::size_t item) {
+    switch (item) {
+        case 1:
+            return transpose_box<std::uint8_t>;
+        case 2:
+            return transpose_box<std::uint16_t>;
+        case 4:
+            return transpose_box<std::uint32_t>;
+        case 8:
+            return transpose_box<std::uint64_t>;
+        default:
+            return nullptr;
+    }
 }
 
 CopyBox streaming_copy_box() {

@@ -22,6 +22,10 @@ using CopyBox = void (*)(const Box& box, const std::byte* src, std::byte* dst);
 /// The loop for items of this size, by ordinary stores.
 CopyBox copy_box_for(std::size_t item);
 
+/// The loop for boxes whose neighbours in a column lie together in the source (src_row == item) and those in a row
+/// together in the destination (dst_column == item), or nullptr for items other than 1, 2, 4 and 8 bytes.
+CopyBox transpose_box_for(std::size_t item);
+
 /// The loop for long items that does not bring the destination into the caches: half the memory traffic of a copy
 /// that is larger than they are. Ends with the stores visible to other threads that synchronise with this one.
 CopyBox streaming_copy_box();

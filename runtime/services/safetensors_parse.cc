@@ -299,8 +299,8 @@ Result<SafetensorsContents> parse(std::span<const std::byte> file) {
                                 std::to_string(kMaxHeaderBytes));
     }
     if (length > file.size() - kLengthBytes) {
-        return invalid_argument("header length: " + std::to_string(length) + " goes past the end of the file, which has " +
-                                std::to_string(file.size()) + " bytes");
+        return invalid_argument("header length: " + std::to_string(length) +
+                                " goes past the end of the file, which has " + std::to_string(file.size()) + " bytes");
     }
     if (length < 2) {
         return invalid_argument("header length: " + std::to_string(length) + " is too short for a header");

@@ -1,17 +1,16 @@
 #include "runtime/services/safetensors.h"
 #include "runtime/services/strict_json.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
 #include <iterator>
 #include <numeric>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <system_error>
 #include <tuple>
+#include <unistd.h>
 #include <utility>
 
 namespace sluice {
@@ -173,8 +172,8 @@ using WeightMap = std::vector<std::pair<std::string, std::string>>;
 // Sorted by tensor name; every file name is one of a file right in the directory.
 Result<WeightMap> parse_index(std::span<const std::byte> text, const fs::path& path) {
     if (text.size() > kMaxIndexBytes) {
-        return invalid_argument(path.string() + ": has " + std::to_string(text.size()) + " bytes, more than an index of " +
-                                std::to_string(kMaxIndexBytes));
+        return invalid_argument(path.string() + ": has " + std::to_string(text.size()) +
+                                " bytes, more than an index of " + std::to_string(kMaxIndexBytes));
     }
     IndexHandler handler;
     if (!parse_json_object(text, handler)) {
@@ -289,9 +288,9 @@ Status SafetensorsReader::open_directory(const fs::path& directory) {
 }
 
 const SafetensorsTensor* SafetensorsReader::find(std::string_view name) const {
-    const auto found = std::lower_bound(
-        tensors_.begin(), tensors_.end(), name,
-        [](const SafetensorsTensor& tensor, std::string_view wanted) { return tensor.name < wanted; });
+    const auto found =
+        std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                         [](const SafetensorsTensor& tensor, std::string_view wanted) { return tensor.name < wanted; });
     return found != tensors_.end() && found->name == name ? &*found : nullptr;
 }
 

@@ -3,12 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 namespace sluice {
@@ -106,13 +105,16 @@ Status write_safetensors(const fs::path& path, std::span<const SafetensorsTensor
     }
     std::sort(order.begin(), order.end(),
               [](const SafetensorsTensor* a, const SafetensorsTensor* b) { return a->name < b->name; });
-    const auto twice = std::adjacent_find(
-        order.begin(), order.end(), [](const SafetensorsTensor* a, const SafetensorsTensor* b) { return a->name == b->name; });
+    const auto twice =
+        std::adjacent_find(order.begin(), order.end(),
+                           [](const SafetensorsTensor* a, const SafetensorsTensor* b) { return a->name == b->name; });
     if (twice != order.end()) {
-        return invalid_argument(path.string() + ": cannot write: tensor " + quote((*twice)->name) + ": the name comes twice");
+        return invalid_argument(path.string() + ": cannot write: tensor " + quote((*twice)->name) +
+                                ": the name comes twice");
     }
-    std::stable_sort(order.begin(), order.end(), [](const SafetensorsTensor* a, const SafetensorsTensor* b) {
-        return size_of(a->dtype) > size_of(b->dtype);
+    std::sort(order.begin(), order.end(), [](const SafetensorsTensor* a, const SafetensorsTensor* b) {
+        return std::pair(-size_of(a->dtype), std::string_view(a->name)) <
+               std::pair(-size_of(b->dtype), std::string_view(b->name));
     });
     SLUICE_ASSIGN_OR_RETURN(const std::string header, make_header(order, metadata, path));
 

@@ -22,7 +22,8 @@ bool parse_json_object(std::span<const std::byte> text, StrictJsonHandler& handl
         return handler.parse_error(static_cast<std::size_t>(zero - begin) + 1, "a zero byte",
                                    nlohmann::detail::parse_error::create(101, std::size_t{0}, "", nullptr));
     }
-    const char* first = std::find_if(begin, end, [](char c) { return c != ' ' && c != '\t' && c != '\n' && c != '\r'; });
+    const char* first =
+        std::find_if(begin, end, [](char c) { return c != ' ' && c != '\t' && c != '\n' && c != '\r'; });
     if (first == end || *first != '{') {
         return handler.parse_error(static_cast<std::size_t>(first - begin) + 1, "where an object should start",
                                    nlohmann::detail::parse_error::create(101, std::size_t{0}, "", nullptr));

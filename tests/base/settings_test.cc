@@ -74,7 +74,8 @@ TEST(SettingsTest, ABadValueNamesVariableValueAndRemedy) {
     EXPECT_EQ(message("SLUICE_SLOTS", "0"), "SLUICE_SLOTS is 0; it must be at least 1");
     EXPECT_EQ(message("SLUICE_CREDIT", "-1"), "SLUICE_CREDIT is -1; it must be at least 1");
     EXPECT_EQ(message("SLUICE_CHUNK_BYTES", "1KiB"), "SLUICE_CHUNK_BYTES is 1KiB; it must be at least 4KiB");
-    EXPECT_EQ(message("SLUICE_CHUNK_BYTES", ""), "SLUICE_CHUNK_BYTES: '' is no size; write for example 4MiB or 1048576");
+    EXPECT_EQ(message("SLUICE_CHUNK_BYTES", ""),
+              "SLUICE_CHUNK_BYTES: '' is no size; write for example 4MiB or 1048576");
     EXPECT_EQ(message("SLUICE_STAGING_BYTES", "1MiB"),
               "SLUICE_STAGING_BYTES is 1MiB; it must be at least 4MiB (SLUICE_CHUNK_BYTES)");
     EXPECT_EQ(message("SLUICE_INFLIGHT_BYTES", "1MiB"),

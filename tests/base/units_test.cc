@@ -15,7 +15,8 @@ TEST(UnitsTest, Sizes) {
     EXPECT_EQ(*parse_bytes("1G"), 1073741824);
     EXPECT_EQ(*parse_bytes("2TB"), std::int64_t{2} << 40);
     EXPECT_EQ(*parse_bytes("12B"), 12);
-    for (const char* bad : {"", " ", "M", "-1", "-1K", "4 Mi", "1.5M", "4m", "1e6", "0x10", "4MiBs", "99999999999999999999"}) {
+    for (const char* bad :
+         {"", " ", "M", "-1", "-1K", "4 Mi", "1.5M", "4m", "1e6", "0x10", "4MiBs", "99999999999999999999"}) {
         const auto result = parse_bytes(bad);
         ASSERT_FALSE(result.ok()) << bad;
         EXPECT_EQ(result.status().code(), StatusCode::kInvalidArgument);
@@ -31,7 +32,8 @@ TEST(UnitsTest, Times) {
     EXPECT_EQ(*parse_duration("2 min"), milliseconds(120000));
     EXPECT_EQ(*parse_duration("1h"), milliseconds(3600000));
     EXPECT_EQ(*parse_duration("0.001s"), milliseconds(1));
-    for (const char* bad : {"", "5", "ms", "-1s", "1d", "nan s", "nans", "inf", "infs", "1e3s", "0.1ms", "99999999h", "1s2"}) {
+    for (const char* bad :
+         {"", "5", "ms", "-1s", "1d", "nan s", "nans", "inf", "infs", "1e3s", "0.1ms", "99999999h", "1s2"}) {
         const auto result = parse_duration(bad);
         ASSERT_FALSE(result.ok()) << bad;
         EXPECT_NE(result.status().message().find("'" + std::string(bad) + "'"), std::string::npos);
@@ -47,7 +49,8 @@ TEST(UnitsTest, WhatIsWrittenIsReadAgain) {
     EXPECT_EQ(format_duration(milliseconds(1500)), "1500ms");
     EXPECT_EQ(format_duration(milliseconds(30000)), "30s");
     EXPECT_EQ(format_duration(milliseconds(0)), "0s");
-    for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1023}, std::int64_t{1024}, std::int64_t{5} << 41}) {
+    for (const std::int64_t n :
+         {std::int64_t{0}, std::int64_t{1}, std::int64_t{1023}, std::int64_t{1024}, std::int64_t{5} << 41}) {
         EXPECT_EQ(*parse_bytes(format_bytes(n)), n);
         EXPECT_EQ(*parse_duration(format_duration(milliseconds(n % 100000))), milliseconds(n % 100000));
     }

@@ -33,13 +33,15 @@ TEST(BufferTest, NothingHasNoAddress) {
 }
 
 TEST(BufferTest, WhatCannotBeHadIsAnErrorOfOneLine) {
-    for (const std::int64_t size : {std::int64_t{1} << 60, std::numeric_limits<std::int64_t>::max(), std::int64_t{-1}}) {
+    for (const std::int64_t size :
+         {std::int64_t{1} << 60, std::numeric_limits<std::int64_t>::max(), std::int64_t{-1}}) {
         const auto buffer = Buffer::allocate(size, MemoryKind::kHost);
         ASSERT_FALSE(buffer.ok());
         EXPECT_EQ(buffer.status().code(), StatusCode::kResourceExhausted);
         EXPECT_EQ(buffer.status().message().find('\n'), std::string::npos);
     }
-    EXPECT_NE(Buffer::allocate(std::int64_t{1} << 60, MemoryKind::kHost).status().message().find("1048576TiB"), std::string::npos);
+    EXPECT_NE(Buffer::allocate(std::int64_t{1} << 60, MemoryKind::kHost).status().message().find("1048576TiB"),
+              std::string::npos);
     EXPECT_EQ(Buffer::allocate(1, MemoryKind::kCuda).status().code(), StatusCode::kUnsupported);
     EXPECT_NE(Buffer::allocate(1, MemoryKind::kPinned).status().message().find("pinned"), std::string::npos);
 }

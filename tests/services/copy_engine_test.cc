@@ -3,6 +3,7 @@
 #include "runtime/base/float_bits.h"
 
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,8 +11,6 @@
 #include <numeric>
 #include <random>
 #include <vector>
-
-#include <xxhash.h>
 
 namespace sluice {
 namespace {
@@ -22,8 +21,9 @@ constexpr std::byte kPoison{0xA5};
 
 Bytes random_bytes(std::mt19937_64& random, std::size_t size) {
     Bytes out(size);
-    for (std::byte& byte : out) {
-        byte = static_cast<std::byte>(random());
+    for (std::size_t at = 0; at < size; at += 8) {
+        const std::uint64_t word = random();
+        std::memcpy(out.data() + at, &word, std::min<std::size_t>(8, size - at));
     }
     return out;
 }
@@ -137,7 +137,8 @@ TEST_F(CopyEngineTest, EveryItemSizeUpToThreeHundred) {
 
 TEST_F(CopyEngineTest, TransposesOfAllItemSizes) {
     for (const std::int64_t item : {1, 2, 3, 4, 8, 12, 16, 17}) {
-        for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {64, 64}, {65, 31}, {7, 200}, {130, 129}}) {
+        for (const auto& [rows, columns] :
+             {std::pair<std::int64_t, std::int64_t>{1, 1}, {64, 64}, {65, 31}, {7, 200}, {130, 129}}) {
             // [rows, columns] in the source, transposed in the destination; also inside a batch and with gaps.
             const std::int64_t pitch = columns * item + below(3) * item;
             ASSERT_NO_FATAL_FAILURE(
@@ -152,14 +153,15 @@ TEST_F(CopyEngineTest, TransposesOfAllItemSizes) {
 
 TEST_F(CopyEngineTest, LongRunsOfLargeTotalsAtEveryAlignment) {
     // Enough bytes for the streaming stores; every misalignment of either side and lengths around whole lines.
-    for (int i = 0; i < 70; ++i) {
+    for (int i = 0; i < 66; i += 3) {
         const std::int64_t item = 1000 + below(200);
         const std::int64_t count = (std::int64_t{1} << 20) / item + 1 + below(50);
         const StridedCopy copy{i, below(64), item, Dims{count}, Dims{item + 1 + below(100)}, Dims{item + below(70)}};
         ASSERT_NO_FATAL_FAILURE(check(copy));
     }
     ASSERT_NO_FATAL_FAILURE(check({0, 64, 4096, Dims{8, 64}, Dims{70 * 4096, 4096}, Dims{4096, 8 * 4096}}));
-    ASSERT_NO_FATAL_FAILURE(check({1, 2, 300, Dims{9, 5, 100}, Dims{500 * 301, 301, 5 * 301}, Dims{500 * 310, 100 * 310, 310}}));
+    ASSERT_NO_FATAL_FAILURE(
+        check({1, 2, 300, Dims{9, 5, 100}, Dims{500 * 301, 301, 5 * 301}, Dims{500 * 310, 100 * 310, 310}}));
     ASSERT_NO_FATAL_FAILURE(check({5, 9, std::int64_t{3} << 20, Dims{}, Dims{}, Dims{}}));
     ASSERT_NO_FATAL_FAILURE(check({0, 0, 4096, Dims{300}, Dims{0}, Dims{4096}}));
 }
@@ -277,8 +279,8 @@ TEST_F(CopyEngineTest, OnlyTheFourFloatingTypesConvert) {
 std::uint64_t hash_of(const Bytes& bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 TEST_F(CopyEngineTest, AHashIsThatOfTheBytesInWalkingOrder) {
-    for (int i = 0; i < 1500; ++i) {
-        const StridedCopy copy = random_copy(i % 3 == 0 ? 3000 : 20, 6, 4, 40);
+    for (int i = 0; i < 1000; ++i) {
+        const StridedCopy copy = random_copy(i % 3 == 0 ? 3000 : 20, 5, 3, 40);
         const Bytes src = random_bytes(random_, extent(copy, copy.src_offset, copy.src_strides, copy.item));
         const Bytes dst = random_bytes(random_, extent(copy, copy.dst_offset, copy.dst_strides, copy.item));
         Bytes walked_src;
@@ -301,7 +303,8 @@ TEST_F(CopyEngineTest, PiecesOfAHashAddUpHoweverTheyAreCut) {
     for (int i = 0; i < 50; ++i) {
         ChunkHash hash;
         for (std::size_t at = 0; at < bytes.size();) {
-            const auto piece = std::min<std::size_t>(static_cast<std::size_t>(below(i % 2 == 0 ? 100 : 9000)), bytes.size() - at);
+            const auto piece =
+                std::min<std::size_t>(static_cast<std::size_t>(below(i % 2 == 0 ? 100 : 9000)), bytes.size() - at);
             hash.update(bytes.data() + at, piece);
             at += piece;
         }

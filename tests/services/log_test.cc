@@ -38,7 +38,8 @@ TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
     log::info("hidden too {}", 1);
     log::warning("peer {} is slow", 3);
     log::error("rank {}: {}", 1, "gone");
-    EXPECT_THAT(lines_, ElementsAre(Pair(LogLevel::kWarning, "peer 3 is slow"), Pair(LogLevel::kError, "rank 1: gone")));
+    EXPECT_THAT(lines_,
+                ElementsAre(Pair(LogLevel::kWarning, "peer 3 is slow"), Pair(LogLevel::kError, "rank 1: gone")));
     log::set_level(LogLevel::kOff);
     log::error("nobody sees this");
     log::write(LogLevel::kOff, "nor this");

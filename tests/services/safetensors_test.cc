@@ -3,10 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +15,10 @@
 #include <random>
 #include <span>
 #include <string>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <tuple>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -82,9 +81,10 @@ std::string error_of_tensor(const std::string& fields, const std::string& data =
 constexpr const char* kGood = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
 
 TEST(SafetensorsParseTest, AGoodFile) {
-    const std::string file = file_of(R"(  {"__metadata__":{"format":"pt","k":""},"w":{"dtype":"BF16","shape":[2,1],"data_offsets":[4,8]},
+    const std::string file =
+        file_of(R"(  {"__metadata__":{"format":"pt","k":""},"w":{"dtype":"BF16","shape":[2,1],"data_offsets":[4,8]},
         "b":{"data_offsets":[0,4],"shape":[],"dtype":"F32"},"empty":{"dtype":"I64","shape":[0,7],"data_offsets":[4,4]}}   )",
-                                     "abcdefgh");
+                "abcdefgh");
     const auto contents = parse_safetensors(bytes_of(file), "f");
     ASSERT_TRUE(contents.ok()) << contents.status().message();
     EXPECT_EQ(contents->metadata, (SafetensorsMetadata{{"format", "pt"}, {"k", ""}}));
@@ -108,8 +108,8 @@ TEST(SafetensorsParseTest, EveryDtypeIsKnown) {
     for (int d = 0; d < kDTypeCount; ++d) {
         const auto dtype = static_cast<DType>(d);
         const auto size = static_cast<std::size_t>(size_of(dtype));
-        EXPECT_EQ(error_of_tensor("\"dtype\":\"" + std::string(safetensors_name(dtype)) + "\",\"shape\":[3],\"data_offsets\":[0," +
-                                      std::to_string(3 * size) + "]",
+        EXPECT_EQ(error_of_tensor("\"dtype\":\"" + std::string(safetensors_name(dtype)) +
+                                      "\",\"shape\":[3],\"data_offsets\":[0," + std::to_string(3 * size) + "]",
                                   std::string(3 * size, 'x')),
                   "no error");
     }
@@ -121,12 +121,15 @@ TEST(SafetensorsParseTest, HeaderLengths) {
     EXPECT_THAT(error_of(with_length(0, "")), StartsWith("header length: 0 is too short"));
     EXPECT_THAT(error_of(with_length(0, "{}")), StartsWith("header length: 0 is too short"));
     EXPECT_THAT(error_of(with_length(1, "{}")), StartsWith("header length: 1 is too short"));
-    EXPECT_THAT(error_of(with_length(std::uint64_t{1} << 63, "{}")), StartsWith("header length: 9223372036854775808 is above"));
+    EXPECT_THAT(error_of(with_length(std::uint64_t{1} << 63, "{}")),
+                StartsWith("header length: 9223372036854775808 is above"));
     for (std::uint64_t back = 0; back < 20; ++back) {  // Where length + 8 wraps around.
-        EXPECT_THAT(error_of(with_length(~std::uint64_t{0} - back, "{}")), AllOf(StartsWith("header length: 1844674407370955"), HasSubstr("is above")));
+        EXPECT_THAT(error_of(with_length(~std::uint64_t{0} - back, "{}")),
+                    AllOf(StartsWith("header length: 1844674407370955"), HasSubstr("is above")));
     }
     EXPECT_THAT(error_of(with_length(100'000'001, "{}")), HasSubstr("above the format's limit of 100000000"));
-    EXPECT_THAT(error_of(with_length(100'000'000, "{}")), HasSubstr("goes past the end of the file, which has 10 bytes"));
+    EXPECT_THAT(error_of(with_length(100'000'000, "{}")),
+                HasSubstr("goes past the end of the file, which has 10 bytes"));
     EXPECT_THAT(error_of(with_length(3, "{}")), HasSubstr("goes past the end of the file"));
     EXPECT_THAT(error_of(with_length(2, "")), HasSubstr("goes past the end of the file, which has 8 bytes"));
     EXPECT_EQ(error_of(with_length(2, "{}")), "no error");
@@ -140,9 +143,11 @@ TEST(SafetensorsParseTest, DataOffsets) {
     EXPECT_THAT(with("[]"), StartsWith("tensor 'a': data_offsets: 0 numbers"));
     EXPECT_THAT(with("[0,8,8]"), StartsWith("tensor 'a': data_offsets: more than 2 numbers"));
     EXPECT_THAT(with("[8,0]"), StartsWith("tensor 'a': data_offsets: [8, 0] ends before it begins"));
-    EXPECT_THAT(with("[0,9]"), StartsWith("tensor 'a': data_offsets: [0, 9] goes past the end of the data, which has 8 bytes"));
+    EXPECT_THAT(with("[0,9]"),
+                StartsWith("tensor 'a': data_offsets: [0, 9] goes past the end of the data, which has 8 bytes"));
     EXPECT_THAT(with("[18446744073709551608,18446744073709551615]"), HasSubstr("goes past the end"));
-    EXPECT_THAT(with("[0,18446744073709551616]"), AllOf(StartsWith("tensor 'a': data_offsets: found '18446744073709551616'"), HasSubstr("whole number")));
+    EXPECT_THAT(with("[0,18446744073709551616]"),
+                AllOf(StartsWith("tensor 'a': data_offsets: found '18446744073709551616'"), HasSubstr("whole number")));
     EXPECT_THAT(with("[-8,0]"), StartsWith("tensor 'a': data_offsets: found -8, must be a whole number >= 0"));
     EXPECT_THAT(with("[0,8.0]"), StartsWith("tensor 'a': data_offsets: found '8.0', must be a whole number"));
     EXPECT_THAT(with("[0,1e1]"), StartsWith("tensor 'a': data_offsets: found '1e1', must be a whole number"));
@@ -157,13 +162,15 @@ TEST(SafetensorsParseTest, Shapes) {
     const auto with = [](const std::string& shape) {
         return error_of_tensor("\"dtype\":\"F32\",\"shape\":" + shape + ",\"data_offsets\":[0,8]");
     };
-    EXPECT_THAT(with("[3]"), StartsWith("tensor 'a': shape: [3] of F32 takes 12 bytes, but data_offsets [0, 8] span 8"));
+    EXPECT_THAT(with("[3]"),
+                StartsWith("tensor 'a': shape: [3] of F32 takes 12 bytes, but data_offsets [0, 8] span 8"));
     EXPECT_THAT(with("[1]"), HasSubstr("takes 4 bytes"));
     EXPECT_THAT(with("[]"), HasSubstr("takes 4 bytes"));
     EXPECT_THAT(with("[0]"), HasSubstr("takes 0 bytes"));
-    EXPECT_THAT(with("[4294967296,4294967296]"), StartsWith("tensor 'a': shape: [4294967296, 4294967296] has more bytes than fit"));
-    EXPECT_THAT(with("[4611686018427387904]"), HasSubstr("more bytes than fit"));    // * 4 is 2^64: wraps to 0.
-    EXPECT_THAT(with("[4611686018427387906]"), HasSubstr("more bytes than fit"));    // * 4 wraps to 8.
+    EXPECT_THAT(with("[4294967296,4294967296]"),
+                StartsWith("tensor 'a': shape: [4294967296, 4294967296] has more bytes than fit"));
+    EXPECT_THAT(with("[4611686018427387904]"), HasSubstr("more bytes than fit"));  // * 4 is 2^64: wraps to 0.
+    EXPECT_THAT(with("[4611686018427387906]"), HasSubstr("more bytes than fit"));  // * 4 wraps to 8.
     EXPECT_THAT(with("[4294967296,4294967296,0]"), HasSubstr("more bytes than fit"));
     EXPECT_THAT(with("[9223372036854775808]"), StartsWith("tensor 'a': shape: size 9223372036854775808 does not fit"));
     EXPECT_THAT(with("[-2]"), StartsWith("tensor 'a': shape: found -2"));
@@ -177,43 +184,65 @@ TEST(SafetensorsParseTest, Shapes) {
 }
 
 TEST(SafetensorsParseTest, Fields) {
-    EXPECT_THAT(error_of_tensor(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"), StartsWith("tensor 'a': dtype: unknown dtype 'F33'"));
-    EXPECT_THAT(error_of_tensor(R"("dtype":"bf16","shape":[4],"data_offsets":[0,8])"), HasSubstr("unknown dtype 'bf16'"));
-    EXPECT_THAT(error_of_tensor(R"("dtype":7,"shape":[2],"data_offsets":[0,8])"), StartsWith("tensor 'a': dtype: found 7, must be a string"));
+    EXPECT_THAT(error_of_tensor(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"),
+                StartsWith("tensor 'a': dtype: unknown dtype 'F33'"));
+    EXPECT_THAT(error_of_tensor(R"("dtype":"bf16","shape":[4],"data_offsets":[0,8])"),
+                HasSubstr("unknown dtype 'bf16'"));
+    EXPECT_THAT(error_of_tensor(R"("dtype":7,"shape":[2],"data_offsets":[0,8])"),
+                StartsWith("tensor 'a': dtype: found 7, must be a string"));
     EXPECT_THAT(error_of_tensor(R"("shape":[2],"data_offsets":[0,8])"), StartsWith("tensor 'a': dtype is missing"));
     EXPECT_THAT(error_of_tensor(R"("dtype":"F32","data_offsets":[0,8])"), StartsWith("tensor 'a': shape is missing"));
     EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[2])"), StartsWith("tensor 'a': data_offsets is missing"));
     EXPECT_THAT(error_of_tensor(""), StartsWith("tensor 'a': dtype is missing"));
     EXPECT_THAT(error_of_tensor(std::string(kGood) + ",\"shape\":[2]"), StartsWith("tensor 'a': shape comes twice"));
-    EXPECT_THAT(error_of_tensor(std::string(kGood) + ",\"dtype\":\"F32\""), StartsWith("tensor 'a': dtype comes twice"));
-    EXPECT_THAT(error_of_tensor(std::string(kGood) + ",\"data_offsets\":[0,8]"), StartsWith("tensor 'a': data_offsets comes twice"));
-    EXPECT_THAT(error_of_tensor(std::string(kGood) + ",\"strides\":[1]"), StartsWith("tensor 'a': unknown field 'strides'"));
+    EXPECT_THAT(error_of_tensor(std::string(kGood) + ",\"dtype\":\"F32\""),
+                StartsWith("tensor 'a': dtype comes twice"));
+    EXPECT_THAT(error_of_tensor(std::string(kGood) + ",\"data_offsets\":[0,8]"),
+                StartsWith("tensor 'a': data_offsets comes twice"));
+    EXPECT_THAT(error_of_tensor(std::string(kGood) + ",\"strides\":[1]"),
+                StartsWith("tensor 'a': unknown field 'strides'"));
     EXPECT_THAT(error_of(file_of(R"({"a":[1]})")), StartsWith("tensor 'a': found an array, must be an object"));
     EXPECT_THAT(error_of(file_of(R"({"a":null})")), StartsWith("tensor 'a': found null, must be an object"));
-    EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":1}})")), StartsWith("__metadata__: key 'a': found 1, must be a string"));
-    EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":{}}})")), StartsWith("__metadata__: key 'a': found an object"));
-    EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")), StartsWith("__metadata__: key 'a' comes twice"));
+    EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":1}})")),
+                StartsWith("__metadata__: key 'a': found 1, must be a string"));
+    EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":{}}})")),
+                StartsWith("__metadata__: key 'a': found an object"));
+    EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")),
+                StartsWith("__metadata__: key 'a' comes twice"));
     EXPECT_THAT(error_of(file_of(R"({"__metadata__":{},"__metadata__":{}})")), StartsWith("__metadata__ comes twice"));
-    EXPECT_THAT(error_of(file_of(R"({"__metadata__":[]})")), StartsWith("__metadata__: found an array, must be an object"));
+    EXPECT_THAT(error_of(file_of(R"({"__metadata__":[]})")),
+                StartsWith("__metadata__: found an array, must be an object"));
 }
 
 TEST(SafetensorsParseTest, NamesAndLayoutOfSeveralTensors) {
-    const auto two = [](const std::string& name, const std::string& first, const std::string& second, const std::string& data) {
-        return error_of(file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":" + first + "},\"" + name + "\":{\"dtype\":\"U8\",\"shape\":" + second + "}}", data));
+    const auto two = [](const std::string& name, const std::string& first, const std::string& second,
+                        const std::string& data) {
+        return error_of(file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":" + first + "},\"" + name +
+                                    "\":{\"dtype\":\"U8\",\"shape\":" + second + "}}",
+                                data));
     };
     EXPECT_EQ(two("b", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "12345678"), "no error");
     EXPECT_EQ(two("b", "[4],\"data_offsets\":[4,8]", "[4],\"data_offsets\":[0,4]", "12345678"), "no error");
-    EXPECT_THAT(two("a", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "12345678"), StartsWith("tensor 'a': the name comes twice"));
-    EXPECT_THAT(two("\\u0061", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "12345678"), StartsWith("tensor 'a': the name comes twice"));
+    EXPECT_THAT(two("a", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "12345678"),
+                StartsWith("tensor 'a': the name comes twice"));
+    EXPECT_THAT(two("\\u0061", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "12345678"),
+                StartsWith("tensor 'a': the name comes twice"));
     EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[3,7]", "1234567"),
                 StartsWith("tensor 'b': data_offsets: begins at 3, inside the tensor before it, which ends at 4"));
-    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[0,4]", "1234"), HasSubstr("inside the tensor before it"));
-    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[0],\"data_offsets\":[2,2]", "1234"), HasSubstr("inside the tensor before it"));
-    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[3],\"data_offsets\":[5,8]", "12345678"),
-                StartsWith("tensor 'b': data_offsets: begins at 5, leaving a hole after the tensor before it, which ends at 4"));
-    EXPECT_THAT(two("b", "[3],\"data_offsets\":[1,4]", "[4],\"data_offsets\":[4,8]", "12345678"), StartsWith("tensor 'a': data_offsets: begins at 1, leaving a hole"));
-    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "123456789"), StartsWith("data: 1 bytes after the last tensor"));
-    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "1234567"), HasSubstr("goes past the end of the data, which has 7 bytes"));
+    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[0,4]", "1234"),
+                HasSubstr("inside the tensor before it"));
+    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[0],\"data_offsets\":[2,2]", "1234"),
+                HasSubstr("inside the tensor before it"));
+    EXPECT_THAT(
+        two("b", "[4],\"data_offsets\":[0,4]", "[3],\"data_offsets\":[5,8]", "12345678"),
+        StartsWith(
+            "tensor 'b': data_offsets: begins at 5, leaving a hole after the tensor before it, which ends at 4"));
+    EXPECT_THAT(two("b", "[3],\"data_offsets\":[1,4]", "[4],\"data_offsets\":[4,8]", "12345678"),
+                StartsWith("tensor 'a': data_offsets: begins at 1, leaving a hole"));
+    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "123456789"),
+                StartsWith("data: 1 bytes after the last tensor"));
+    EXPECT_THAT(two("b", "[4],\"data_offsets\":[0,4]", "[4],\"data_offsets\":[4,8]", "1234567"),
+                HasSubstr("goes past the end of the data, which has 7 bytes"));
     EXPECT_THAT(error_of(file_of("{}", "x")), StartsWith("data: 1 bytes after the last tensor"));
 }
 
@@ -257,7 +286,8 @@ TEST(SafetensorsParseTest, TextFromTheFileCannotSpoilTheMessage) {
     EXPECT_THAT(error_of(file_of("{\"a\\nb\\u001b[2J\":1}")), StartsWith("tensor 'a?b?[2J': found 1"));
     EXPECT_THAT(error_of(file_of("{\"" + std::string(1'000'000, 'n') + "\":1}")), HasSubstr("nnn...'"));
     EXPECT_THAT(error_of(file_of("{\"" + std::string(1'000'000, 'n'))), HasSubstr("no valid JSON"));
-    EXPECT_THAT(error_of_tensor("\"shape\":[" + std::string(1'000'000, '1') + "]"), HasSubstr("no valid JSON at byte 1000015, near '111"));
+    EXPECT_THAT(error_of_tensor("\"shape\":[" + std::string(1'000'000, '1') + "]"),
+                HasSubstr("no valid JSON at byte 1000015, near '111"));
 }
 
 TEST(SafetensorsParseTest, CutAndAlteredFilesNeverCrash) {
@@ -273,7 +303,8 @@ TEST(SafetensorsParseTest, CutAndAlteredFilesNeverCrash) {
     for (int i = 0; i < 20'000; ++i) {
         std::string bad = good;
         for (std::uint64_t k = 0; k <= random() % 3; ++k) {
-            bad[random() % (good.size() - 32)] = static_cast<char>(random() % 2 == 0 ? random() : "{}[]\",:0129e-"[random() % 13]);
+            bad[random() % (good.size() - 32)] =
+                static_cast<char>(random() % 2 == 0 ? random() : "{}[]\",:0129e-"[random() % 13]);
         }
         refused += error_of(bad) != "no error" ? 1 : 0;
     }
@@ -339,19 +370,22 @@ TEST_F(SafetensorsFilesTest, WhatCannotBeOpened) {
     EXPECT_THAT(error(directory_ / "none.safetensors"), HasSubstr("/none.safetensors: cannot open: No such file"));
     EXPECT_THAT(error(put("empty.safetensors", "")), HasSubstr("header length: the file has 0 bytes"));
     EXPECT_THAT(error(put("four.safetensors", "abcd")), HasSubstr("header length: the file has 4 bytes"));
-    EXPECT_THAT(error(put("eight.safetensors", std::string(8, '\xFF'))), HasSubstr("header length: 18446744073709551615"));
+    EXPECT_THAT(error(put("eight.safetensors", std::string(8, '\xFF'))),
+                HasSubstr("header length: 18446744073709551615"));
     ASSERT_EQ(::mkfifo((directory_ / "pipe").c_str(), 0600), 0);
     EXPECT_THAT(error(directory_ / "pipe"), HasSubstr("no ordinary file"));
     fs::create_directory(directory_ / "sub");
-    EXPECT_THAT(error(directory_ / "sub"), HasSubstr("/sub: has no .safetensors file and no model.safetensors.index.json"));
+    EXPECT_THAT(error(directory_ / "sub"),
+                HasSubstr("/sub: has no .safetensors file and no model.safetensors.index.json"));
 }
 
 TEST_F(SafetensorsFilesTest, ShardsWithAnIndex) {
     put("model-1.safetensors", shard({"z", "b"}));
     put("model-2.safetensors", shard({"a", "m"}));
     put("consolidated.safetensors", shard({"a", "other"}));  // Not in the index: not read.
-    index(R"({"a":"model-2.safetensors","b":"model-1.safetensors","m":"model-2.safetensors","z":"model-1.safetensors"})",
-          R"("metadata":{"total_size":12,"x":[1,2.5,-1,{"y":null}],"t":true,"s":"s"},)");
+    index(
+        R"({"a":"model-2.safetensors","b":"model-1.safetensors","m":"model-2.safetensors","z":"model-1.safetensors"})",
+        R"("metadata":{"total_size":12,"x":[1,2.5,-1,{"y":null}],"t":true,"s":"s"},)");
     const auto reader = SafetensorsReader::open(directory_);
     ASSERT_TRUE(reader.ok()) << reader.status().message();
     ASSERT_EQ(reader->tensors().size(), 4u);
@@ -396,26 +430,31 @@ TEST_F(SafetensorsFilesTest, IndexesThatDoNotFit) {
     EXPECT_EQ(with(R"({"a":"s1.safetensors","b":"s1.safetensors","c":"s2.safetensors"})"), "no error");
     EXPECT_THAT(with(R"({"a":"s1.safetensors","b":"s1.safetensors","c":"s3.safetensors"})"),
                 HasSubstr("index.json: weight_map: names 's3.safetensors', which is not in the directory"));
-    EXPECT_THAT(with(R"({"a":"s1.safetensors","c":"s2.safetensors"})"), HasSubstr("tensor 'b' of 's1.safetensors' is not in it"));
+    EXPECT_THAT(with(R"({"a":"s1.safetensors","c":"s2.safetensors"})"),
+                HasSubstr("tensor 'b' of 's1.safetensors' is not in it"));
     EXPECT_THAT(with(R"({"a":"s1.safetensors","b":"s1.safetensors","c":"s2.safetensors","d":"s2.safetensors"})"),
                 HasSubstr("tensor 'd' is not in 's2.safetensors'"));
     EXPECT_THAT(with(R"({"0":"s1.safetensors","a":"s1.safetensors","b":"s1.safetensors","c":"s2.safetensors"})"),
                 HasSubstr("tensor '0' is not in 's1.safetensors'"));
-    EXPECT_THAT(with(R"({"a":"s1.safetensors","b":"s2.safetensors","c":"s2.safetensors"})"), HasSubstr("tensor 'b' is not in 's2.safetensors'"));
-    EXPECT_THAT(with(R"({"a":"s1.safetensors","a":"s1.safetensors"})"), HasSubstr("weight_map: tensor 'a': the name comes twice"));
+    EXPECT_THAT(with(R"({"a":"s1.safetensors","b":"s2.safetensors","c":"s2.safetensors"})"),
+                HasSubstr("tensor 'b' is not in 's2.safetensors'"));
+    EXPECT_THAT(with(R"({"a":"s1.safetensors","a":"s1.safetensors"})"),
+                HasSubstr("weight_map: tensor 'a': the name comes twice"));
     EXPECT_THAT(with(R"({})"), "no error");
     put("s2.safetensors", shard({"c", "a"}));
     EXPECT_THAT(with(R"({"a":"s1.safetensors","b":"s1.safetensors","c":"s2.safetensors"})"),
                 HasSubstr("tensor 'a': is in 's1.safetensors' and in 's2.safetensors'"));
     put("s2.safetensors", "damaged");
-    EXPECT_THAT(with(R"({"a":"s1.safetensors","b":"s1.safetensors","c":"s2.safetensors"})"), HasSubstr("/s2.safetensors: header length: the file has 7"));
+    EXPECT_THAT(with(R"({"a":"s1.safetensors","b":"s1.safetensors","c":"s2.safetensors"})"),
+                HasSubstr("/s2.safetensors: header length: the file has 7"));
 }
 
 TEST_F(SafetensorsFilesTest, PathsOutsideTheDirectory) {
     fs::create_directory(directory_ / "sub");
     put("out.safetensors", shard({"a"}));
-    for (const std::string& file : {std::string("../out.safetensors"), (directory_ / "out.safetensors").string(), std::string(".."),
-                                    std::string("."), std::string(""), std::string("x/../../out.safetensors"), std::string("a\\u0000b")}) {
+    for (const std::string& file :
+         {std::string("../out.safetensors"), (directory_ / "out.safetensors").string(), std::string(".."),
+          std::string("."), std::string(""), std::string("x/../../out.safetensors"), std::string("a\\u0000b")}) {
         put("sub/model.safetensors.index.json", "{\"weight_map\":{\"a\":\"" + file + "\"}}");
         EXPECT_THAT(error(directory_ / "sub"), HasSubstr("is no file name inside the directory")) << file;
     }
@@ -434,8 +473,10 @@ TEST_F(SafetensorsFilesTest, MalformedIndexes) {
     EXPECT_THAT(with("{\"weight_map\":[]}"), HasSubstr("weight_map: found an array, must be an object"));
     EXPECT_THAT(with("{\"weight_map\":3}"), HasSubstr("weight_map: found 3, must be an object"));
     EXPECT_THAT(with("{\"weight_map\":{\"a\":3}}"), HasSubstr("weight_map: tensor 'a': found 3, must be a file name"));
-    EXPECT_THAT(with("{\"weight_map\":{\"a\":{\"b\":\"s.safetensors\"}}}"), HasSubstr("weight_map: tensor 'a': found an object"));
-    EXPECT_THAT(with("{\"weight_map\":{\"a\":[\"s.safetensors\"]}}"), HasSubstr("weight_map: tensor 'a': found an array"));
+    EXPECT_THAT(with("{\"weight_map\":{\"a\":{\"b\":\"s.safetensors\"}}}"),
+                HasSubstr("weight_map: tensor 'a': found an object"));
+    EXPECT_THAT(with("{\"weight_map\":{\"a\":[\"s.safetensors\"]}}"),
+                HasSubstr("weight_map: tensor 'a': found an array"));
     EXPECT_THAT(with("{\"weight_map\":{\"\xFF\":\"s\"}}"), HasSubstr("no valid JSON"));
     EXPECT_THAT(with("{\"metadata\":" + std::string(100'000, '[')), HasSubstr("nested more than 64 deep"));
     EXPECT_THAT(with("{\"weight_map\":" + std::string(100'000, '{')), HasSubstr("index.json: "));
@@ -455,7 +496,8 @@ TEST_F(SafetensorsFilesTest, WhatIsWrittenIsReadAgain) {
         for (std::byte& byte : data.back()) {
             byte = static_cast<std::byte>(random());
         }
-        tensors.push_back({"t" + std::to_string(i * 7 % 60) + (i == 3 ? "\"\\\n\xC3\xA9" : ""), dtype, shape, data.back()});
+        tensors.push_back(
+            {"t" + std::to_string(i * 7 % 60) + (i == 3 ? "\"\\\n\xC3\xA9" : ""), dtype, shape, data.back()});
     }
     const SafetensorsMetadata metadata{{"version", "3"}, {"layout", "tp=2,\"x\""}};
     const fs::path path = directory_ / "out.safetensors";
@@ -472,15 +514,19 @@ TEST_F(SafetensorsFilesTest, WhatIsWrittenIsReadAgain) {
         EXPECT_EQ(read->dtype, tensor.dtype);
         EXPECT_EQ(read->shape, tensor.shape);
         EXPECT_EQ(text_of(read->bytes), text_of(tensor.bytes));
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(read->bytes.data()) % static_cast<std::uintptr_t>(size_of(tensor.dtype)), 0u);
+        EXPECT_EQ(
+            reinterpret_cast<std::uintptr_t>(read->bytes.data()) % static_cast<std::uintptr_t>(size_of(tensor.dtype)),
+            0u);
     }
-    EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1) << "no temporary file is left";
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1)
+        << "no temporary file is left";
 }
 
 TEST_F(SafetensorsFilesTest, TheBytesOfAWrittenFile) {
     const std::string a = "12345678";
     const std::string b = "ab";
-    const std::vector<SafetensorsTensor> tensors = {{"b", DType::kU8, Dims{2}, bytes_of(b)}, {"a", DType::kF32, Dims{1, 2}, bytes_of(a)}};
+    const std::vector<SafetensorsTensor> tensors = {{"b", DType::kU8, Dims{2}, bytes_of(b)},
+                                                    {"a", DType::kF32, Dims{1, 2}, bytes_of(a)}};
     ASSERT_TRUE(write_safetensors(directory_ / "f", tensors, {{"k", "v"}}).ok());
     std::ifstream in(directory_ / "f", std::ios::binary);
     const std::string written((std::istreambuf_iterator<char>(in)), {});
@@ -501,9 +547,11 @@ TEST_F(SafetensorsFilesTest, WhatIsNotWritten) {
         EXPECT_TRUE(fs::is_empty(directory_));
         return status.message();
     };
-    EXPECT_THAT(refused({{"a", DType::kF32, Dims{3}, bytes_of(data)}}), HasSubstr("tensor 'a': shape [3] of f32 does not take the given 8 bytes"));
+    EXPECT_THAT(refused({{"a", DType::kF32, Dims{3}, bytes_of(data)}}),
+                HasSubstr("tensor 'a': shape [3] of f32 does not take the given 8 bytes"));
     EXPECT_THAT(refused({{"a", DType::kF32, Dims{-2}, bytes_of(data)}}), HasSubstr("tensor 'a'"));
-    EXPECT_THAT(refused({{"a", DType::kF32, Dims{2}, bytes_of(data)}, {"a", DType::kU8, Dims{8}, bytes_of(data)}}), HasSubstr("tensor 'a': the name comes twice"));
+    EXPECT_THAT(refused({{"a", DType::kF32, Dims{2}, bytes_of(data)}, {"a", DType::kU8, Dims{8}, bytes_of(data)}}),
+                HasSubstr("tensor 'a': the name comes twice"));
     EXPECT_THAT(refused({{"\xFF", DType::kF32, Dims{2}, bytes_of(data)}}), HasSubstr("UTF-8"));
     EXPECT_THAT(refused({}, {{"k", "\xC0"}}), HasSubstr("UTF-8"));
     const Status status = write_safetensors(directory_ / "none" / "f", {}, {});

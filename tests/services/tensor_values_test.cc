@@ -150,7 +150,8 @@ TEST(TensorValuesTest, RunsOfAllTypesEqualTheReference) {
             for (std::size_t k = 0; k < count; ++k) {
                 std::uint64_t value = 0;
                 std::memcpy(&value, bytes.data() + shift + k * size, size);
-                ASSERT_EQ(value, reference(h, dtype, static_cast<std::uint64_t>(first) + k, static_cast<std::uint64_t>(version)))
+                ASSERT_EQ(value, reference(h, dtype, static_cast<std::uint64_t>(first) + k,
+                                           static_cast<std::uint64_t>(version)))
                     << to_string(dtype) << " version " << version;
             }
             EXPECT_EQ(bytes.back(), std::byte{0x5A});
