@@ -1,6 +1,5 @@
 #include "transport/ucx/served_gets.h"
 
-#include "runtime/services/log.h"
 #include "transport/sealed.h"
 #include "transport/ucx/ucx_endpoint.h"
 
@@ -124,11 +123,12 @@ Status GetServer::open(UcxWorker& worker) { return worker.set_message_handler(kS
 
 ucs_status_t GetServer::on_request(void* argument, const void* header, std::size_t header_size, void*, std::size_t,
                                    const ucp_am_recv_param_t* param) {
+    auto* self = static_cast<GetServer*>(argument);
     if (header_size != kRequestBytes || (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) {
-        log::info("dropped a request for memory of {} bytes that has not the right form", header_size);
+        self->malformed_.note(header_size, "are no request for memory");
         return UCS_OK;
     }
-    static_cast<GetServer*>(argument)->serve({static_cast<const std::byte*>(header), header_size}, param->reply_ep);
+    self->serve({static_cast<const std::byte*>(header), header_size}, param->reply_ep);
     return UCS_OK;
 }
 
@@ -146,7 +146,7 @@ void GetServer::serve(std::span<const std::byte> request, ucp_ep_h reply_to) {
     take_u64(request, size);
 
     if (in_use_ == kMaxAnswers) {
-        log::warning("{} answers wait for readers that do not take them; a get of {} bytes is dropped", in_use_, size);
+        overflow_.note(kRequestBytes, "ask for memory, since too many readers do not take their answers");
         return;
     }
     ++in_use_;

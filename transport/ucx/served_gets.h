@@ -1,6 +1,7 @@
 #pragma once
 
 #include "transport/node_pool.h"
+#include "transport/ucx/drop_log.h"
 #include "transport/ucx/ucx_memory_region.h"
 #include "transport/ucx/ucx_operation.h"
 #include "transport/ucx/ucx_worker.h"
@@ -90,6 +91,8 @@ private:
     const ReadableRegions& regions_;
     NodePool<Answer> answers_;
     int in_use_ = 0;
+    DropLog malformed_;
+    DropLog overflow_;
 };
 
 /// What an answer's header says; false when it is none.

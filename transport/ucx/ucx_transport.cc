@@ -163,7 +163,7 @@ ucs_status_t UcxTransport::on_message(void* argument, const void* header, std::s
     auto* self = static_cast<UcxTransport*>(argument);
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
         // Ours are eager; then `data` are no bytes but a descriptor. Not fetching it drops the message.
-        log::info("dropped a message of {} bytes that was announced instead of sent", size);
+        self->announced_.note(size, "were announced instead of sent");
         return UCS_OK;
     }
     if (self->handler_) {
@@ -179,7 +179,7 @@ ucs_status_t UcxTransport::on_answer(void* argument, const void* header, std::si
     ServedAnswer answer;
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 ||
         !decode_answer({static_cast<const std::byte*>(header), header_size}, answer)) {
-        log::info("dropped {} bytes that are no answer to a get", size);
+        self->no_answers_.note(size, "are no answer to a get");
         return UCS_OK;
     }
     const auto endpoint = self->endpoints_.find(answer.endpoint);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "transport/ucx/drop_log.h"
 #include "transport/ucx/served_gets.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_endpoint.h"
@@ -76,6 +77,8 @@ private:
     UcxWorker worker_;
     std::size_t max_message_bytes_ = 0;
     MessageHandler handler_;
+    DropLog announced_;
+    DropLog no_answers_;
     OperationQueue operations_;
     std::uint64_t last_endpoint_ = 0;
     std::map<std::uint64_t, UcxEndpoint*> endpoints_;
