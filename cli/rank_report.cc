@@ -40,7 +40,9 @@ VersionReport combine(const std::vector<RankReport>& reports, std::size_t index)
         }
         const VersionReport& one = report.versions[index];
         all.version = one.version;
-        for (const auto field : {&VersionReport::seconds, &VersionReport::gather_s, &VersionReport::pack_s, &VersionReport::pull_s,
+        // A trainer's own time includes its wait for workers that verify; that of a worker does not.
+        all.seconds = report.trainer ? all.seconds : std::max(all.seconds, one.seconds);
+        for (const auto field : {&VersionReport::gather_s, &VersionReport::pack_s, &VersionReport::pull_s,
                                  &VersionReport::scatter_s, &VersionReport::hooks_s, &VersionReport::commit_s}) {
             all.*field = std::max(all.*field, one.*field);
         }

@@ -145,10 +145,12 @@ Status Worker::sync(std::uint64_t version) {
     session_.loop().post(*start_task_);
 
     Status status = pull(version, deadline);
+    const Clock::time_point landed = Clock::now();
     if (status.ok() && hooks_.before_commit) {
         status = hooks_.before_commit(version);
     }
     const Clock::time_point commit_begin = Clock::now();
+    stats_.before_commit_seconds = seconds_between(landed, commit_begin);
     const auto verdict = session_.coordination().agree(fmt::format("version {}", version), status, deadline);
     failed_ = !verdict.status.ok();
     if (verdict.status.ok()) {
@@ -157,7 +159,7 @@ Status Worker::sync(std::uint64_t version) {
     }
     const Clock::time_point end = Clock::now();
     stats_.commit_seconds = seconds_between(commit_begin, end);
-    stats_.seconds = seconds_between(begin, end);
+    stats_.seconds = seconds_between(begin, end) - stats_.before_commit_seconds;
     stats_.pull_seconds = engine_->pull_span().seconds();
     stats_.scatter_seconds = engine_->scatter_span().seconds();
     stats_.bytes = engine_->bytes_pulled();

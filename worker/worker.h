@@ -49,6 +49,7 @@ public:
         double scatter_seconds = 0;
         double hook_seconds = 0;
         double commit_seconds = 0;
+        double before_commit_seconds = 0;  ///< Of the hook; not part of `seconds`.
         std::int64_t bytes = 0;
         std::vector<LinkTraffic> links;
     };

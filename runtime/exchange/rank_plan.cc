@@ -27,6 +27,17 @@ Status place(std::vector<int>& side, int own_rank, int world_rank, const char* w
     return ok_status();
 }
 
+// A gathering rank copies its own shards itself: it is no consumer of its own.
+OwnerRoute served_to_others(OwnerRoute route, int own_rank) {
+    std::erase_if(route.demands, [own_rank](const ServedDemand& demand) { return demand.workers == std::vector<int>{own_rank}; });
+    std::erase_if(route.group_order, [&](GroupId group) {
+        return std::none_of(route.demands.begin(), route.demands.end(), [group](const ServedDemand& demand) {
+            return std::any_of(demand.chunks.begin(), demand.chunks.end(), [group](const ServedChunk& chunk) { return chunk.group == group; });
+        });
+    });
+    return route;
+}
+
 /// What the router makes of all inputs.
 class Compiler {
 public:
@@ -50,7 +61,7 @@ public:
                 plan.owner_route = owner_route(sync_, input.own_rank);
                 if (gather_) {
                     plan.gather_route = gather_->routes[static_cast<std::size_t>(input.own_rank)];
-                    plan.gather_owner_route = owner_route(*gather_, input.own_rank);
+                    plan.gather_owner_route = served_to_others(owner_route(*gather_, input.own_rank), input.own_rank);
                 }
             } else {
                 plan.route = sync_.routes[static_cast<std::size_t>(demand_of_worker_[static_cast<std::size_t>(input.own_rank)])];
