@@ -74,9 +74,8 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
     out["status"] = status_word(outcome.status);
     out["error"] = nullptr;
     if (!outcome.status.ok()) {
-        out["error"] = {{"rank", outcome.failed_rank},
-                        {"peer", outcome.status.peer() ? nlohmann::json(*outcome.status.peer()) : nlohmann::json()},
-                        {"message", outcome.status.message()}};
+        const auto named = [](const std::string& name) { return name.empty() ? nlohmann::json() : nlohmann::json(name); };
+        out["error"] = {{"rank", named(outcome.failed_rank)}, {"peer", named(outcome.peer)}, {"message", outcome.status.message()}};
     }
     out["versions"] = nlohmann::json::array();
     for (const char* key : {"registrations", "allocations", "plan_wire_bytes", "copied_on_trainer_bytes", "messages"}) {

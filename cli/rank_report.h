@@ -50,7 +50,9 @@ struct RankReport {
 /// How the run ended, as all ranks agreed.
 struct RunOutcome {
     Status status;
-    int failed_rank = -1;  ///< World rank; -1 when ok.
+    /// Names ("trainer 1") of the rank that failed and of the peer that the failure is about; empty when there is none.
+    std::string failed_rank;
+    std::string peer;
     std::string verify_mode;
 };
 

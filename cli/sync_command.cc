@@ -85,7 +85,12 @@ ExitCode write_results(const SyncOptions& options, Session& session, const Statu
     }
     RunOutcome run;
     run.status = outcome;
-    run.failed_rank = session.last_failed_rank();
+    if (const int failed = session.last_failed_rank(); failed >= 0) {
+        run.failed_rank = session.name_of(failed);
+    }
+    if (const auto peer = outcome.peer(); peer && *peer >= 0) {
+        run.peer = session.name_of(*peer);
+    }
     run.verify_mode = verify_name(options.verify);
     const Output output(options.json_target);
     fmt::print(output.people(), "{}", sync_table(reports, run));

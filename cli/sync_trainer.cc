@@ -79,6 +79,9 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
         parts.weights->write_version(values, version);
         status = sender.sync(version);
         const Trainer::Stats& stats = sender.stats();
+        if (!status.ok()) {
+            break;
+        }
         VersionReport& v = report.versions.emplace_back();
         v.version = version;
         v.seconds = stats.seconds;

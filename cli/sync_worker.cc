@@ -128,6 +128,9 @@ void run_worker(const SyncContext& context, const Finish& finish) {
         groups_landed = 0;
         status = receiver->sync(version);
         const Worker::Stats& stats = receiver->stats();
+        if (!status.ok()) {
+            break;
+        }
         VersionReport& v = report.versions.emplace_back();
         v.version = version;
         v.seconds = stats.seconds;

@@ -23,7 +23,7 @@ public:
         }
         source_.server_->open(version);
         for (const GroupId group : source_.server_->group_order()) {
-            source_.server_->publish(group, 0);
+            source_.server_->publish(version, group, 0);
         }
         source_.engine_->start(version);
     }

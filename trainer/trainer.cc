@@ -41,13 +41,14 @@ private:
 class Trainer::PublishTask : public LoopTask {
 public:
     PublishTask(Trainer& trainer, GroupId published) : trainer_(trainer), group(published) {}
-    void run() override { trainer_.server_->publish(group, buffer); }
+    void run() override { trainer_.server_->publish(version, group, buffer); }
 
 private:
     Trainer& trainer_;
 
 public:
     const GroupId group;
+    std::uint64_t version = 0;
     int buffer = 0;
 };
 
@@ -233,6 +234,7 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
         if (options_.before_publish) {
             options_.before_publish(version, static_cast<int>(published));
         }
+        task->version = version;
         session_.loop().post(*task);
         ++published;
     }

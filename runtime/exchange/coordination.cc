@@ -220,7 +220,10 @@ void Coordination::peer_lost(int rank, const Status& cause) {
                 }
             }
         }
-        round_failed(Status(StatusCode::kPeerLost, fmt::format("{} is lost: {}", name_of_(rank), cause.message()), rank), rank);
+        round_failed(cause, rank);
+        if (reported_) {
+            send_report();  // to ourselves: it had gone to the former coordinator
+        }
         conclude();
         return;
     }

@@ -62,6 +62,7 @@ public:
 
     /// kReport, kVerdict, kAbort and kHeartbeat.
     void handle(const Message& message);
+    /// `cause` names the peer, in its text and as its peer().
     void peer_lost(int rank, const Status& cause);
 
     [[nodiscard]] int coordinator() const;

@@ -721,7 +721,7 @@ void PullEngine::stop(const Status& cause, std::function<void()> drained) {
 void PullEngine::peer_lost(int world_rank, const Status& cause) {
     for (auto& owner : owners_) {
         if (owner->config.world_rank == world_rank && !owner->is_self()) {
-            fail(Status(StatusCode::kPeerLost, fmt::format("{} is lost: {}", owner->config.name, cause.message()), world_rank));
+            fail(cause);
         }
     }
 }

@@ -241,9 +241,9 @@ void Server::open(std::uint64_t version) {
     }
 }
 
-void Server::publish(GroupId group, int buffer) {
-    if (!open_) {
-        return;  // stopped meanwhile: the version has failed
+void Server::publish(std::uint64_t version, GroupId group, int buffer) {
+    if (!open_ || version != version_) {
+        return;  // it has failed meanwhile, or before it was opened
     }
     const int index = group_index(group);
     assert(index == published_ && "groups are published in the one order");

@@ -57,8 +57,8 @@ public:
 
     /// Starts a version: nothing is published yet. The former version must be over (all released, or failed and drained).
     void open(std::uint64_t version);
-    /// The next group of the order is readable; its gathered parts lie in gather buffer `buffer`.
-    void publish(GroupId group, int buffer);
+    /// The next group of the order is readable (of a version that is not open: nothing happens); its gathered parts lie in gather buffer `buffer`.
+    void publish(std::uint64_t version, GroupId group, int buffer);
     /// No more is packed or announced for this version; `drained` runs when no copy reads the memory any more.
     void stop(std::function<void()> drained);
 

@@ -192,18 +192,22 @@ void Session::dispatch(const Message& message) {
 }
 
 void Session::lost(int peer, const Status& cause) {
+    // What the coordinator has told us names the peer already; what our own transport found does not.
+    const std::string lost = fmt::format("{} is lost", name_of(peer));
+    const Status named(StatusCode::kPeerLost,
+                       cause.message().starts_with(lost) ? cause.message() : fmt::format("{}: {}", lost, cause.message()), peer);
     if (!ending_) {
-        log::warning("{} is lost: {}", name_of(peer), cause.message());
+        log::warning("{}", named.message());
     }
     for (const Flow& flow : flows_) {
         if (flow.server != nullptr) {
             flow.server->peer_lost(peer);
         }
         if (flow.engine != nullptr) {
-            flow.engine->peer_lost(peer, cause);
+            flow.engine->peer_lost(peer, named);
         }
     }
-    coordination_->peer_lost(peer, cause);
+    coordination_->peer_lost(peer, named);
 }
 
 void Session::aborted(const Status& cause) {

@@ -36,7 +36,7 @@ Result<UcxContext> UcxContext::open(std::span<const UcxSetting> settings) {
         const ucs_status_t status = ucp_config_modify(config.get(), setting.key.c_str(), setting.value.c_str());
         if (status != UCS_OK) {
             // A default of ours that this UCX does not know; what it is for is checked on the links themselves.
-            log::info("UCX does not take {}={}: {}", setting.key, setting.value, ucs_status_string(status));
+            log::debug("UCX does not take {}={}: {}", setting.key, setting.value, ucs_status_string(status));
         }
     }
     ucp_params_t params{};

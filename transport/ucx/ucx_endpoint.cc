@@ -177,7 +177,7 @@ void UcxEndpoint::probe_ended(ucs_status_t status) {
 
 void UcxEndpoint::settle_link(const LinkInfo& link) {
     link_ = link;
-    log::info("link to rank {}: {}, {}", peer_, link.transport,
+    log::debug("link to rank {}: {}, {}", peer_, link.transport,
               link.link_class == LinkClass::kOneSided ? "one-sided" : "emulated (a get needs the owner's CPU)");
 }
 
@@ -280,7 +280,7 @@ void UcxEndpoint::tell_lost() {
     } else if (on_lost_) {
         // A copy, since the endpoint may be destroyed by its own handler.
         const PeerLostHandler on_lost = on_lost_;
-        on_lost(from_ucs(*lost_, fmt::format("rank {} is lost", peer_), peer_));
+        on_lost(from_ucs(*lost_, "its link failed", peer_));
     }
 }
 
