@@ -42,6 +42,10 @@ if(SLUICE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+set(SLUICE_PROGRAM_SOURCES)  # added to every program
+if(SLUICE_SANITIZE MATCHES "address")
+  set(SLUICE_PROGRAM_SOURCES ${PROJECT_SOURCE_DIR}/scripts/sanitizers/keep_loaded.c)
+endif()
 if(SLUICE_SANITIZE)
   add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
