@@ -2,9 +2,12 @@
 
 #include "cli/exit_code.h"
 
-#include <CLI/CLI.hpp>
 
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace sluice::cli {
 

@@ -2,6 +2,7 @@
 
 #include "runtime/base/units.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <charconv>

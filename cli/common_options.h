@@ -6,13 +6,16 @@
 #include "planner/trainer_ownership.h"
 #include "runtime/base/status.h"
 
-#include <CLI/CLI.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace sluice::cli {
 

@@ -4,6 +4,7 @@
 #include "runtime/exchange/bootstrap_mpi.h"
 #include "transport/transport_info.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -6,6 +6,7 @@
 #include "runtime/base/units.h"
 #include "runtime/services/safetensors.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -8,6 +8,7 @@
 #include "planner/plan_summary.h"
 #include "runtime/base/settings.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <memory>

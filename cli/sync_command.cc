@@ -7,6 +7,7 @@
 #include "runtime/services/log.h"
 #include "transport/ucx/ucx_transport.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -159,6 +160,12 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
 }
 
 }  // namespace
+
+Status start_together(const SyncContext& context, std::uint64_t version) {
+    return context.session.coordination()
+        .agree(fmt::format("start of version {}", version), ok_status(), Deadline::after(context.settings.sync_timeout))
+        .status;
+}
 
 void add_sync_command(CLI::App& app, Run& run) {
     CLI::App* command = app.add_subcommand("sync", "Move the weights from trainer ranks to inference workers, under mpirun -n (trainers + workers)");

@@ -2,6 +2,7 @@
 
 #include "runtime/base/units.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <limits>
@@ -57,7 +58,6 @@ void SyncOptionsParser::add_to(CLI::App& command) {
         ->capture_default_str();
     command.add_option("--dump", dump_, "After the last version, write each worker's parameters to DIR/worker-<rank>.safetensors")->type_name("DIR");
     command.add_option("--json", json_, "Write the results as JSON to FILE; - is stdout, and the table then goes to stderr")->type_name("FILE");
-    command.add_option("--trace", trace_, "Write a timeline of all ranks to FILE (Chrome trace format)")->type_name("FILE");
     command.add_option("--role", role_, "What this rank is; without it the rank decides: trainers first, then the pools in order")
         ->check(CLI::IsMember({"trainer", "worker"}));
     command.add_option("--credit", credit_, "Groups a trainer may have published and unreleased (default 1, or SLUICE_CREDIT)")->type_name("N");
@@ -86,7 +86,6 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     options.verify = verify_ == "full" ? VerifyMode::kFull : verify_ == "off" ? VerifyMode::kOff : VerifyMode::kDigest;
     options.dump_directory = dump_;
     options.json_target = json_;
-    options.trace_file = trace_;
     if (!role_.empty()) {
         options.role = role_ == "trainer" ? Role::kTrainer : Role::kWorker;
     }

@@ -77,6 +77,10 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
     Status status;
     for (std::uint64_t version = 1; version <= options.versions && status.ok(); ++version) {
         parts.weights->write_version(values, version);
+        status = start_together(context, version);
+        if (!status.ok()) {
+            break;
+        }
         status = sender.sync(version);
         const Trainer::Stats& stats = sender.stats();
         if (!status.ok()) {

@@ -126,6 +126,10 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     for (std::uint64_t version = 1; version <= options.versions && status.ok(); ++version) {
         parts.parameters->poison();
         groups_landed = 0;
+        status = start_together(context, version);
+        if (!status.ok()) {
+            break;
+        }
         status = receiver->sync(version);
         const Worker::Stats& stats = receiver->stats();
         if (!status.ok()) {

@@ -15,6 +15,8 @@ namespace {
 using Clock = EventLoop::Clock;
 
 constexpr std::size_t kLongestErrorText = 1000;
+// How long a rank whose deadline has passed waits for what the coordinator makes of that.
+constexpr auto kVerdictAfterDeadline = std::chrono::milliseconds(250);
 
 Message encode(MessageKind kind, std::uint64_t round, const Status& status, int failed_rank) {
     Message message;
@@ -79,11 +81,39 @@ Coordination::Verdict Coordination::agree(const std::string& label, const Status
     std::unique_lock lock(mutex_);
     if (!decided_changed_.wait_until(lock, deadline.when(), [&] { return delivered_round_ >= round; })) {
         lock.unlock();
-        std::string whom;
-        loop_.run_and_wait([&] { whom = missing(); });
-        return {deadline_exceeded(fmt::format("{}: no agreement in time, waiting for {}", label, whom)), links_.rank()};
+        return too_late(label, round);
     }
     return delivered_;
+}
+
+// Nobody may commit a round that this rank has given up, so the others are told; what was decided meanwhile holds here too.
+Coordination::Verdict Coordination::too_late(const std::string& label, std::uint64_t round) {
+    Status late;
+    loop_.run_and_wait([&] {
+        late = deadline_exceeded(fmt::format("{}: no agreement in time, waiting for {}", label, missing()));
+        if (decided_ >= round) {
+            return;
+        }
+        if (is_coordinator()) {
+            round_failed(late, links_.rank());
+        } else {
+            mine_ = late;
+            send_report();
+        }
+    });
+    {
+        std::unique_lock lock(mutex_);
+        if (decided_changed_.wait_for(lock, kVerdictAfterDeadline, [&] { return delivered_round_ >= round; })) {
+            return delivered_;
+        }
+    }
+    // The coordinator knows better whom all wait for.
+    loop_.run_and_wait([&] {
+        if (decided_ < round && !abort_cause_.ok()) {
+            late = Status(StatusCode::kDeadlineExceeded, abort_cause_.message());
+        }
+    });
+    return {late, links_.rank()};
 }
 
 void Coordination::report_mine() {

@@ -73,6 +73,7 @@ public:
 private:
     class ReportTask;
 
+    Verdict too_late(const std::string& label, std::uint64_t round);
     void report_mine();
     void send_report();
     void collect(int rank, std::uint64_t round, const Status& status);

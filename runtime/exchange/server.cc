@@ -155,6 +155,7 @@ void Server::HashJob::finished() {
         for (auto& consumer : server_.consumers_) {
             server_.announce(*consumer);
         }
+        server_.check_released(group);
         server_.hash_next();
         server_.pump();
     }
@@ -455,7 +456,8 @@ void Server::release(Consumer& consumer, int group, std::uint64_t version) {
 
 void Server::check_released(int group) {
     GroupState& state = groups_[static_cast<std::size_t>(group)];
-    if (!open_ || state.released || group >= published_) {
+    // A group that is still being hashed is not over, even when nobody reads it any more.
+    if (!open_ || state.released || group >= hashed_) {
         return;
     }
     for (const auto& consumer : consumers_) {

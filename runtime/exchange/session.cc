@@ -16,8 +16,8 @@ namespace {
 
 // After a failure the ranks alive agree on the end as usual, but nobody may be kept long by a rank that does not come.
 constexpr auto kFailedEndLimit = std::chrono::seconds(1);
-// Part of a note in one message: what a pooled message holds without growing.
-constexpr std::size_t kNotePart = 4096;
+// Part of a note in one message: fits, with its header, the smallest message limit of any transport.
+constexpr std::size_t kNotePart = 2048;
 constexpr std::size_t kLongestNote = 64 << 20;
 
 }  // namespace

@@ -201,6 +201,9 @@ Result<RankPlan> decode_rank_plan(std::span<const std::byte> bytes, const RankIn
     const PlanLimits sync{message.trainers_size(), message.workers_size(), catalogue.groups(), chunk_bytes};
     const PlanLimits gather{message.trainers_size(), message.trainers_size(), catalogue.groups(), chunk_bytes};
     if (!input.trainer) {
+        if (!input.demand) {
+            return internal_error(fmt::format("worker {} cannot check its route without its demand", input.own_rank));
+        }
         SLUICE_ASSIGN_OR_RETURN(plan.route, decode_route(message.route(), sync, input.demand->parameters));
         return plan;
     }
