@@ -96,7 +96,7 @@ Coordination::Verdict Coordination::too_late(const std::string& label, std::uint
         }
         if (is_coordinator()) {
             round_failed(late, links_.rank());
-        } else {
+        } else if (mine_.ok()) {
             mine_ = late;
             send_report();
         }
@@ -237,6 +237,10 @@ void Coordination::abort_locally(const Status& cause, int failed_rank) {
 
 void Coordination::peer_lost(int rank, const Status& cause) {
     const bool was_coordinator = rank < links_.rank() && rank < coordinator();
+    if (was_coordinator) {
+        // With the new one no heartbeats have run so far: its silence counts from now.
+        watching_since_ = Clock::now();
+    }
     if (was_coordinator && !is_coordinator()) {
         if (const Status connected = links_.connect(coordinator()); !connected.ok()) {
             log::warning("cannot reach {}: {}", name_of_(coordinator()), connected.message());
@@ -269,7 +273,7 @@ void Coordination::peer_lost(int rank, const Status& cause) {
 }
 
 void Coordination::start_heartbeats() {
-    last_beat_ = Clock::now();
+    watching_since_ = last_beat_ = Clock::now();
     heartbeat_timer_.start(options_.heartbeat_interval);
 }
 
@@ -289,7 +293,7 @@ void Coordination::beat() {
         if (rank == links_.rank() || !mine_to_watch || !links_.connected(rank) || links_.lost(rank)) {
             continue;
         }
-        const auto silent = now - links_.last_heard(rank);
+        const auto silent = now - std::max(links_.last_heard(rank), watching_since_);
         if (punctual && silent > options_.dead_after) {
             links_.declare_lost(rank, Status(StatusCode::kPeerLost,
                                              fmt::format("no sign of life for {:.1f} s", std::chrono::duration<double>(silent).count()), rank));

@@ -103,6 +103,7 @@ private:
     int first_failed_rank_ = -1;
     EventLoop::Timer heartbeat_timer_;
     EventLoop::Clock::time_point last_beat_{};
+    EventLoop::Clock::time_point watching_since_{};
 
     // Between agree() and the loop.
     std::unique_ptr<ReportTask> report_task_;
