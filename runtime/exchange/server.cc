@@ -74,6 +74,7 @@ public:
     DemandState* demand = nullptr;
     std::size_t place = 0;  // in demand->packed
     int readers = 0;
+    bool told = false;  // somebody was told of it since it was packed
     std::uint64_t hash = 0;
     Clock::time_point begin{}, end{};
 };
@@ -334,6 +335,7 @@ bool Server::serve_next(Consumer& consumer) {
         slot->demand = consumer.demand;
         slot->place = consumer.next_packed;
         slot->readers = 0;
+        slot->told = false;
         packed.slot = slot;
         ++jobs_;
         copy_thread_.enqueue(*slot);
@@ -344,6 +346,7 @@ bool Server::serve_next(Consumer& consumer) {
     }
     PackSlot& slot = *packed.slot;
     ++slot.readers;
+    slot.told = true;
     ++consumer.held_slots;
     consumer.reading[consumer.next_packed] = &slot;
     Message message;
@@ -366,7 +369,9 @@ Server::PackSlot* Server::take_slot() {
         if (slot->state == PackSlot::State::kFree) {
             return slot.get();
         }
-        if (slot->state == PackSlot::State::kReady && slot->readers == 0) {
+        // Not one that its consumer is still to be told of: two consumers could take one slot from each other for ever.
+        const bool awaited = !slot->told && wanted(*slot);
+        if (slot->state == PackSlot::State::kReady && slot->readers == 0 && !awaited) {
             // The one that the fewest will still want: the furthest behind in its demand's order.
             if (idle == nullptr || slot->place < idle->place) {
                 idle = slot.get();
@@ -377,6 +382,12 @@ Server::PackSlot* Server::take_slot() {
         leave_slot(*idle);
     }
     return idle;
+}
+
+// Some consumer has not come to the slot's chunk yet.
+bool Server::wanted(const PackSlot& slot) {
+    return std::any_of(slot.demand->consumers.begin(), slot.demand->consumers.end(),
+                       [&](const Consumer* consumer) { return !consumer->lost && consumer->next_packed <= slot.place; });
 }
 
 void Server::leave_slot(PackSlot& slot) {
@@ -439,9 +450,7 @@ void Server::handle(const Message& message) {
     PackSlot& slot = *std::exchange(consumer->reading[place], nullptr);
     --consumer->held_slots;
     if (--slot.readers == 0) {
-        const bool wanted = std::any_of(consumer->demand->consumers.begin(), consumer->demand->consumers.end(),
-                                        [place](const Consumer* other) { return !other->lost && other->next_packed <= place; });
-        if (!wanted) {
+        if (!wanted(slot)) {
             leave_slot(slot);
         }
     }

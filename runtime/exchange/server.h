@@ -85,6 +85,7 @@ private:
     bool serve_next(Consumer& consumer);
     PackSlot* take_slot();
     void leave_slot(PackSlot& slot);
+    [[nodiscard]] static bool wanted(const PackSlot& slot);
     void release(Consumer& consumer, int group, std::uint64_t version);
     void check_released(int group);
     void drained_check();
