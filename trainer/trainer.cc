@@ -152,6 +152,10 @@ Status Trainer::sync(std::uint64_t version) {
     if (closed_) {
         return invalid_argument("this trainer is closed");
     }
+    if (version <= last_tried_) {
+        return invalid_argument(fmt::format("version {} is not above version {}, the last one tried; give every sync a higher number", version, last_tried_));
+    }
+    last_tried_ = version;
     const Clock::time_point begin = Clock::now();
     const Deadline deadline = Deadline::after(session_.settings().sync_timeout);
     stats_ = {};

@@ -52,7 +52,7 @@ public:
     Trainer(const Trainer&) = delete;
     Trainer& operator=(const Trainer&) = delete;
 
-    /// Serves version `version` (rising from call to call) to all workers and returns the verdict, the same on every rank:
+    /// Serves version `version` (rising from call to call, failed ones counted) to all workers and returns the verdict, the same on every rank:
     /// ok when every worker has committed it. When it returns nobody reads the source's memory any more.
     Status sync(std::uint64_t version);
 
@@ -88,6 +88,7 @@ private:
     std::vector<int> free_buffers_;
     std::vector<int> buffer_of_group_;  // by GroupId, while it is published
     Stats stats_;
+    std::uint64_t last_tried_ = 0;
     bool failed_ = false;
     bool closed_ = false;
 };

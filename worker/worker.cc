@@ -133,9 +133,10 @@ Status Worker::sync(std::uint64_t version) {
     if (closed_) {
         return invalid_argument("this worker is closed");
     }
-    if (version <= version_) {
-        return invalid_argument(fmt::format("version {} is not above the committed version {}", version, this->version()));
+    if (version <= last_tried_) {
+        return invalid_argument(fmt::format("version {} is not above version {}, the last one tried; give every sync a higher number", version, last_tried_));
     }
+    last_tried_ = version;
     const Clock::time_point begin = Clock::now();
     const Deadline deadline = Deadline::after(session_.settings().sync_timeout);
     stats_ = {};

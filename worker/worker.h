@@ -63,7 +63,7 @@ public:
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
 
-    /// Pulls version `version` into the parameters and returns the verdict, the same on every rank. After a failure the former version is
+    /// Pulls version `version` (rising from call to call, failed ones counted) into the parameters and returns the verdict, the same on every rank. After a failure the former version is
     /// still the reported one, and dirty() tells whether parameters were written.
     Status sync(std::uint64_t version);
 
@@ -102,6 +102,7 @@ private:
     std::atomic<std::uint64_t> version_{0};
     std::atomic<bool> dirty_{false};
     Stats stats_;
+    std::uint64_t last_tried_ = 0;
     bool failed_ = false;
     bool closed_ = false;
 };

@@ -294,7 +294,9 @@ void Coordination::beat() {
             continue;
         }
         const auto silent = now - std::max(links_.last_heard(rank), watching_since_);
-        if (punctual && silent > options_.dead_after) {
+        // A rank that is still in set-up has said nothing yet; that wait has a deadline of its own.
+        const bool judged = links_.greeted(rank) || decided_ > 0;
+        if (punctual && judged && silent > options_.dead_after) {
             links_.declare_lost(rank, Status(StatusCode::kPeerLost,
                                              fmt::format("no sign of life for {:.1f} s", std::chrono::duration<double>(silent).count()), rank));
             continue;

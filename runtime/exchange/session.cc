@@ -128,6 +128,8 @@ Status Session::connect(std::vector<int> peers, Deadline deadline) {
                 connected = status.with_context(fmt::format("cannot reach {}", name_of(peer)));
             }
         }
+        // From now on, not from the end of this wait: others may be through with theirs and listen for us.
+        coordination_->start_heartbeats();
     });
     SLUICE_RETURN_IF_ERROR(connected);
     // Set-up only: a peer says hello when it has come as far as this, which no event of ours announces.
@@ -148,7 +150,6 @@ Status Session::connect(std::vector<int> peers, Deadline deadline) {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    loop_->run_and_wait([this] { coordination_->start_heartbeats(); });
     return ok_status();
 }
 
