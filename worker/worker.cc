@@ -139,7 +139,7 @@ Status Worker::sync(std::uint64_t version) {
     last_tried_ = version;
     const Clock::time_point begin = Clock::now();
     const Deadline deadline = Deadline::after(session_.settings().sync_timeout);
-    stats_ = {};
+    stats_ = {.links = std::move(stats_.links)};  // its memory is used again
     landed_->reset();
     start_task_->version = version;
     dirty_.store(true, std::memory_order_release);
@@ -164,7 +164,7 @@ Status Worker::sync(std::uint64_t version) {
     stats_.pull_seconds = engine_->pull_span().seconds();
     stats_.scatter_seconds = engine_->scatter_span().seconds();
     stats_.bytes = engine_->bytes_pulled();
-    stats_.links = engine_->traffic();
+    engine_->traffic(stats_.links);
     return verdict.status;
 }
 
@@ -223,7 +223,9 @@ std::int64_t Worker::mismatched_chunks() const { return engine_->mismatched_chun
 std::vector<std::pair<int, transport::LinkInfo>> Worker::links() const {
     std::vector<std::pair<int, transport::LinkInfo>> out;
     session_.loop().run_and_wait([&] {
-        for (const LinkTraffic& link : engine_->traffic()) {
+        std::vector<LinkTraffic> traffic;
+        engine_->traffic(traffic);
+        for (const LinkTraffic& link : traffic) {
             if (const transport::Endpoint* endpoint = session_.links().endpoint(session_.plan().trainers[static_cast<std::size_t>(link.trainer_rank)])) {
                 out.emplace_back(link.trainer_rank, endpoint->link());
             }

@@ -782,14 +782,13 @@ void PullEngine::watch() {
     }
 }
 
-std::vector<LinkTraffic> PullEngine::traffic() const {
-    std::vector<LinkTraffic> out;
+void PullEngine::traffic(std::vector<LinkTraffic>& out) const {
+    out.clear();
     for (const auto& owner : owners_) {
         if (!owner->is_self()) {
             out.push_back({owner->config.trainer_rank, owner->bytes, std::chrono::duration<double>(owner->busy).count()});
         }
     }
-    return out;
 }
 
 }  // namespace sluice

@@ -94,7 +94,8 @@ public:
     void stop(const Status& cause, std::function<void()> drained);
     void peer_lost(int world_rank, const Status& cause);
 
-    [[nodiscard]] std::vector<LinkTraffic> traffic() const;
+    /// Replaces what is in `out`; allocates nothing when it was filled here before.
+    void traffic(std::vector<LinkTraffic>& out) const;
     [[nodiscard]] std::int64_t bytes_pulled() const { return bytes_pulled_; }
     [[nodiscard]] std::int64_t mismatched_chunks() const { return mismatched_chunks_; }
     [[nodiscard]] std::int64_t bytes_copied_locally() const { return bytes_copied_locally_; }

@@ -110,7 +110,8 @@ Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const
             *loop_, *links_, [this](int rank) { return name_of(rank); }, [this](const Status& cause) { aborted(cause); },
             Coordination::Options{settings_.heartbeat_interval, settings_.heartbeat_dead_after});
     });
-    return ok_status();
+    // A transport hands out no messages before there are links: a hello that came earlier would be lost.
+    return bootstrap.barrier(deadline);
 }
 
 Status Session::connect(std::vector<int> peers, Deadline deadline) {
