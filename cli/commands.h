@@ -2,7 +2,6 @@
 
 #include "cli/exit_code.h"
 
-
 #include <functional>
 
 namespace CLI {

@@ -30,38 +30,57 @@ std::optional<int> whole_number(std::string_view text) {
 }  // namespace
 
 void LayoutOptions::add_to(CLI::App& command) {
-    command.add_option("--model", model, "What to move: a catalogue's name (Qwen3-30B-A3B), a catalogue file (.json), or a Hugging Face directory")
+    command
+        .add_option(
+            "--model", model,
+            "What to move: a catalogue's name (Qwen3-30B-A3B), a catalogue file (.json), or a Hugging Face directory")
         ->required()
         ->type_name("M");
-    command.add_option("--set", sets, "Override a config field; undotted = the text model; repeatable (num_hidden_layers=4)")
+    command
+        .add_option("--set", sets,
+                    "Override a config field; undotted = the text model; repeatable (num_hidden_layers=4)")
         ->type_name("KEY=VALUE")
         ->expected(1)
         ->take_all();
-    command.add_option("--weights", weights, "Form of generated weights: as a trainer holds them, or as published (fp8, mxfp4)")
+    command
+        .add_option("--weights", weights,
+                    "Form of generated weights: as a trainer holds them, or as published (fp8, mxfp4)")
         ->check(CLI::IsMember({"checkpoint", "published"}))
         ->capture_default_str();
-    command.add_option("--trainer", trainer, "Trainer layout: tp pp dp ep etp fsdp, format=hf|megatron, stages=a/b/c (tp=4,pp=2,dp=2,ep=8)")
+    command
+        .add_option("--trainer", trainer,
+                    "Trainer layout: tp pp dp ep etp fsdp, format=hf|megatron, stages=a/b/c (tp=4,pp=2,dp=2,ep=8)")
         ->required()
         ->type_name("LAYOUT");
-    command.add_option("--worker", workers, "Worker layout: tp dp ep=on|off replicas placement=linear|round_robin redundant=N; one per pool (tp=2,ep=on,replicas=2)")
+    command
+        .add_option("--worker", workers,
+                    "Worker layout: tp dp ep=on|off replicas placement=linear|round_robin redundant=N; one per pool "
+                    "(tp=2,ep=on,replicas=2)")
         ->required()
         ->type_name("LAYOUT")
         ->expected(1)
         ->take_all();
-    command.add_option("--source", source, "How trainers offer weights: readable in place all the time, or gathered group by group")
+    command
+        .add_option("--source", source,
+                    "How trainers offer weights: readable in place all the time, or gathered group by group")
         ->check(CLI::IsMember({"resident", "gathered"}))
         ->capture_default_str();
     command.add_option("--path", path, "How bytes travel; auto decides per chunk")
         ->check(CLI::IsMember({"auto", "direct", "packed", "mapped"}))
         ->capture_default_str();
-    command.add_option("--chunk-bytes", chunk_bytes, "Most bytes of one request (default 4M, or SLUICE_CHUNK_BYTES); sizes take K, M, G")->type_name("SIZE");
+    command
+        .add_option("--chunk-bytes", chunk_bytes,
+                    "Most bytes of one request (default 4M, or SLUICE_CHUNK_BYTES); sizes take K, M, G")
+        ->type_name("SIZE");
 }
 
 ModelChoice LayoutOptions::model_choice() const {
     return {model, sets, weights == "published" ? WeightForm::kPublished : WeightForm::kCheckpoint};
 }
 
-Result<TrainerLayout> LayoutOptions::trainer_layout() const { return with_option(TrainerLayout::parse(trainer), "--trainer", trainer); }
+Result<TrainerLayout> LayoutOptions::trainer_layout() const {
+    return with_option(TrainerLayout::parse(trainer), "--trainer", trainer);
+}
 
 Result<std::vector<WorkerLayout>> LayoutOptions::worker_layouts() const {
     std::vector<WorkerLayout> layouts;
@@ -72,7 +91,9 @@ Result<std::vector<WorkerLayout>> LayoutOptions::worker_layouts() const {
     return layouts;
 }
 
-SourceKind LayoutOptions::source_kind() const { return source == "gathered" ? SourceKind::kGathered : SourceKind::kResident; }
+SourceKind LayoutOptions::source_kind() const {
+    return source == "gathered" ? SourceKind::kGathered : SourceKind::kResident;
+}
 
 Result<RouteOptions> LayoutOptions::route_options(std::int64_t fallback) const {
     RouteOptions options;
@@ -81,7 +102,10 @@ Result<RouteOptions> LayoutOptions::route_options(std::int64_t fallback) const {
         SLUICE_ASSIGN_OR_RETURN(options.chunk_bytes, parse_size("--chunk-bytes", chunk_bytes, kMinChunkBytes));
     }
     using Choice = RouteOptions::PathChoice;
-    options.path = path == "direct" ? Choice::kDirect : path == "packed" ? Choice::kPacked : path == "mapped" ? Choice::kMapped : Choice::kAuto;
+    options.path = path == "direct"   ? Choice::kDirect
+                   : path == "packed" ? Choice::kPacked
+                   : path == "mapped" ? Choice::kMapped
+                                      : Choice::kAuto;
     return options;
 }
 
@@ -107,9 +131,11 @@ Result<std::int64_t> parse_size(const char* option, const std::string& text, std
 Result<std::pair<int, int>> parse_rank_value(const char* option, const std::string& text, int least, int most) {
     const std::size_t colon = text.find(':');
     const std::optional<int> rank = whole_number(std::string_view(text).substr(0, colon));
-    const std::optional<int> value = colon == std::string::npos ? std::nullopt : whole_number(std::string_view(text).substr(colon + 1));
+    const std::optional<int> value =
+        colon == std::string::npos ? std::nullopt : whole_number(std::string_view(text).substr(colon + 1));
     if (!rank || !value || *rank < 0 || *value < least || *value > most) {
-        return invalid_argument(fmt::format("{} {}: give it as RANK:VALUE with a value from {} to {}", option, text, least, most));
+        return invalid_argument(
+            fmt::format("{} {}: give it as RANK:VALUE with a value from {} to {}", option, text, least, most));
     }
     return std::pair{*rank, *value};
 }

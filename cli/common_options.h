@@ -6,7 +6,6 @@
 #include "planner/trainer_ownership.h"
 #include "runtime/base/status.h"
 
-
 #include <cstdint>
 #include <optional>
 #include <string>

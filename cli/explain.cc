@@ -71,7 +71,8 @@ Result<std::string> explain(const Catalogue& catalogue, const BuiltPlan& plan, c
     SLUICE_ASSIGN_OR_RETURN(const int rank, parse_count("--explain rank", rank_and_parameter.substr(0, colon), 0));
     const std::optional<DemandId> id = demand_of_worker(plan, rank);
     if (!id) {
-        return invalid_argument(fmt::format("--explain {}: the layouts make {} workers, from 0", rank_and_parameter, plan.workers));
+        return invalid_argument(
+            fmt::format("--explain {}: the layouts make {} workers, from 0", rank_and_parameter, plan.workers));
     }
     const Demand& demand = plan.demands[static_cast<std::size_t>(*id)];
     SLUICE_ASSIGN_OR_RETURN(const ParameterId wanted, find_parameter(demand, rank_and_parameter.substr(colon + 1)));
@@ -88,24 +89,30 @@ Result<std::string> explain(const Catalogue& catalogue, const BuiltPlan& plan, c
         const std::int64_t written = record.converts() ? element : item;
         text += fmt::format(
             "  {}  <-  {} {}{}{}\n",
-            ranges(record.copy.dst_offset, last_offset(record.copy.dst_offset, record.copy.sizes, record.copy.dst_strides) + written - 1,
+            ranges(record.copy.dst_offset,
+                   last_offset(record.copy.dst_offset, record.copy.sizes, record.copy.dst_strides) + written - 1,
                    parameter.shape, element),
             tensor.name,
-            ranges(record.copy.src_offset, last_offset(record.copy.src_offset, record.copy.sizes, record.copy.src_strides) + item - 1,
+            ranges(record.copy.src_offset,
+                   last_offset(record.copy.src_offset, record.copy.sizes, record.copy.src_strides) + item - 1,
                    tensor.shape, size_of(tensor.dtype)),
-            tensor.dtype != record.source_dtype ? fmt::format(" viewed as {}", to_string(record.source_dtype)) : std::string(),
-            record.converts() ? fmt::format(" converted from {} to {}", to_string(record.source_dtype), to_string(record.parameter_dtype))
+            tensor.dtype != record.source_dtype ? fmt::format(" viewed as {}", to_string(record.source_dtype))
+                                                : std::string(),
+            record.converts() ? fmt::format(" converted from {} to {}", to_string(record.source_dtype),
+                                            to_string(record.parameter_dtype))
                               : std::string());
     }
     for (const ZeroFill& fill : demand.fills) {
         if (fill.parameter == wanted && fill.box.items() > 0) {
-            text += fmt::format("  {}  <-  zeros, by the loader\n",
-                                ranges(fill.box.dst_offset,
-                                       last_offset(fill.box.dst_offset, fill.box.sizes, fill.box.dst_strides) + fill.box.item - 1,
-                                       parameter.shape, element));
+            text += fmt::format(
+                "  {}  <-  zeros, by the loader\n",
+                ranges(fill.box.dst_offset,
+                       last_offset(fill.box.dst_offset, fill.box.sizes, fill.box.dst_strides) + fill.box.item - 1,
+                       parameter.shape, element));
         }
     }
-    if (std::find(demand.not_from_trainer.begin(), demand.not_from_trainer.end(), wanted) != demand.not_from_trainer.end()) {
+    if (std::find(demand.not_from_trainer.begin(), demand.not_from_trainer.end(), wanted) !=
+        demand.not_from_trainer.end()) {
         text += "  not from the trainer\n";
     }
     struct Total {
@@ -130,8 +137,8 @@ Result<std::string> explain(const Catalogue& catalogue, const BuiltPlan& plan, c
         }
     }
     for (const auto& [from, total] : totals) {
-        text += fmt::format("  from trainer {}, {}: {} bytes in {} pieces of {} chunks\n", from.first, name_of(from.second), total.bytes, total.pieces,
-                            total.chunks);
+        text += fmt::format("  from trainer {}, {}: {} bytes in {} pieces of {} chunks\n", from.first,
+                            name_of(from.second), total.bytes, total.pieces, total.chunks);
     }
     return text;
 }

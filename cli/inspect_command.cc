@@ -23,14 +23,15 @@ Status inspect_safetensors(const std::string& path) {
     SLUICE_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::open(path));
     std::int64_t bytes = 0;
     for (const SafetensorsTensor& tensor : reader.tensors()) {
-        fmt::print("{:<9} {:<24} {}\n", to_string(tensor.dtype), to_string(std::span<const std::int64_t>(tensor.shape)), tensor.name);
+        fmt::print("{:<9} {:<24} {}\n", to_string(tensor.dtype), to_string(std::span<const std::int64_t>(tensor.shape)),
+                   tensor.name);
         bytes += static_cast<std::int64_t>(tensor.bytes.size());
     }
     for (const auto& [key, value] : reader.metadata()) {
         fmt::print("metadata  {} = {}\n", key, value);
     }
-    fmt::print("{} tensors, {} bytes ({}), {} file{}\n", reader.tensors().size(), bytes, human_bytes(bytes), reader.files().size(),
-               reader.files().size() == 1 ? "" : "s");
+    fmt::print("{} tensors, {} bytes ({}), {} file{}\n", reader.tensors().size(), bytes, human_bytes(bytes),
+               reader.files().size(), reader.files().size() == 1 ? "" : "s");
     return ok_status();
 }
 
@@ -49,14 +50,15 @@ Status inspect_plan(const std::string& path) {
         return header.status().with_context(path);
     }
     fmt::print("plan {:016x} of {} bytes, format {}\n", header->fingerprint, bytes.size(), kPlanFormatVersion);
-    fmt::print("model      {} (catalogue {:016x}, {} groups)\n", header->model, header->catalogue_digest, header->limits.groups);
+    fmt::print("model      {} (catalogue {:016x}, {} groups)\n", header->model, header->catalogue_digest,
+               header->limits.groups);
     fmt::print("trainers   {}: {}\n", header->limits.trainers, header->trainer_layout);
     fmt::print("workers    {}: {}\n", header->limits.workers, fmt::join(header->worker_layouts, " "));
     fmt::print("chunks     of at most {}\n", format_bytes(header->limits.chunk_bytes));
     for (std::size_t i = 0; i < header->demands.size(); ++i) {
         const PlanFileHeader::Demand& demand = header->demands[i];
-        fmt::print("demand {:<3} workers {}: {} parameters, {} records, {} chunks\n", i, fmt::join(demand.workers, ","), demand.parameters, demand.records,
-                   demand.chunks);
+        fmt::print("demand {:<3} workers {}: {} parameters, {} records, {} chunks\n", i, fmt::join(demand.workers, ","),
+                   demand.parameters, demand.records, demand.chunks);
     }
     return ok_status();
 }
@@ -64,7 +66,8 @@ Status inspect_plan(const std::string& path) {
 }  // namespace
 
 void add_inspect_command(CLI::App& app, Run& run) {
-    CLI::App* command = app.add_subcommand("inspect", "Show what is in a safetensors file, a checkpoint directory, or a plan that `plan --save` wrote");
+    CLI::App* command = app.add_subcommand(
+        "inspect", "Show what is in a safetensors file, a checkpoint directory, or a plan that `plan --save` wrote");
     const auto path = std::make_shared<std::string>();
     command->add_option("FILE", *path, "A .safetensors file, a directory of them, or a plan")->required();
     command->callback([path, &run] {

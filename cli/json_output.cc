@@ -1,13 +1,13 @@
 #include "cli/json_output.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <unistd.h>
 
 namespace sluice::cli {
 
@@ -72,7 +72,9 @@ Result<std::string> read_file(const std::string& path, std::size_t most) {
     }
     const std::uintmax_t size = std::filesystem::file_size(path, error);
     if (error || size > most) {
-        return invalid_argument(fmt::format("cannot read {}: {}", path, error ? error.message() : fmt::format("{} bytes, at most {} make sense", size, most)));
+        return invalid_argument(
+            fmt::format("cannot read {}: {}", path,
+                        error ? error.message() : fmt::format("{} bytes, at most {} make sense", size, most)));
     }
     std::ifstream stream(path, std::ios::binary);
     std::string bytes(size, '\0');

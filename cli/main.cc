@@ -7,7 +7,9 @@
 int main(int argc, char** argv) {
     CLI::App app("Moves the weights of a model in training to the inference workers that generate with it.", "sluice");
     app.require_subcommand(1);
-    app.failure_message([](const CLI::App* /*app*/, const CLI::Error& error) { return std::string("sluice: ") + error.what() + "; see --help\n"; });
+    app.failure_message([](const CLI::App* /*app*/, const CLI::Error& error) {
+        return std::string("sluice: ") + error.what() + "; see --help\n";
+    });
     sluice::cli::Run run;
     sluice::cli::add_plan_command(app, run);
     sluice::cli::add_sync_command(app, run);

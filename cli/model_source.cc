@@ -24,15 +24,17 @@ Status apply_sets(ModelConfig& config, const std::vector<std::string>& sets) {
         if (equals == std::string::npos) {
             return invalid_argument(fmt::format("--set {}: give it as key=value", set));
         }
-        SLUICE_RETURN_IF_ERROR(config.set(std::string_view(set).substr(0, equals), std::string_view(set).substr(equals + 1)));
+        SLUICE_RETURN_IF_ERROR(
+            config.set(std::string_view(set).substr(0, equals), std::string_view(set).substr(equals + 1)));
     }
     return ok_status();
 }
 
 Status shape_differs(const CatalogueTensor& found, const CatalogueTensor& expected, const std::string& where) {
-    return invalid_argument(fmt::format("tensor {} is {} in {}, by the config it is {}; config and weights do not belong together", found.name,
-                                        to_string(std::span<const std::int64_t>(found.shape)), where,
-                                        to_string(std::span<const std::int64_t>(expected.shape))));
+    return invalid_argument(
+        fmt::format("tensor {} is {} in {}, by the config it is {}; config and weights do not belong together",
+                    found.name, to_string(std::span<const std::int64_t>(found.shape)), where,
+                    to_string(std::span<const std::int64_t>(expected.shape))));
 }
 
 /// Tensors that a worker never reads, which a file may leave out: layers of a draft model, rotary buffers, a tied head.
@@ -42,7 +44,8 @@ bool may_be_missing(const CatalogueTensor& expected) {
 }
 
 /// Holds what a directory or a file lists against what the config asks for.
-Result<Catalogue> check_listed(std::vector<CatalogueTensor> listed, const Catalogue& expected, const std::string& where) {
+Result<Catalogue> check_listed(std::vector<CatalogueTensor> listed, const Catalogue& expected,
+                               const std::string& where) {
     std::vector<bool> seen(expected.size(), false);
     for (CatalogueTensor& tensor : listed) {
         const std::optional<TensorId> id = expected.find(tensor.name);
@@ -59,9 +62,10 @@ Result<Catalogue> check_listed(std::vector<CatalogueTensor> listed, const Catalo
         const CatalogueTensor& tensor = expected[static_cast<TensorId>(id)];
         if (!seen[id] && !may_be_missing(tensor)) {
             const auto missing = std::count(seen.begin(), seen.end(), false);
-            return plan_refused(fmt::format("tensor {} {} is missing in {}{}; the config asks for it", tensor.name,
-                                            to_string(std::span<const std::int64_t>(tensor.shape)), where,
-                                            missing > 1 ? fmt::format(" ({} are missing in all)", missing) : std::string()));
+            return plan_refused(
+                fmt::format("tensor {} {} is missing in {}{}; the config asks for it", tensor.name,
+                            to_string(std::span<const std::int64_t>(tensor.shape)), where,
+                            missing > 1 ? fmt::format(" ({} are missing in all)", missing) : std::string()));
         }
     }
     return Catalogue::create(std::move(listed), expected.groups() - 2);
@@ -73,11 +77,13 @@ Result<Model> from_catalogue_file(CatalogueFile file, const ModelChoice& choice)
     SLUICE_RETURN_IF_ERROR(apply_sets(file.config, choice.sets));
     model.config = std::move(file.config);
     SLUICE_ASSIGN_OR_RETURN(model.catalogue, checkpoint_catalogue(model.config, choice.form));
-    std::vector<CatalogueTensor>& listed =
-        choice.form == WeightForm::kPublished && !file.published_tensors.empty() ? file.published_tensors : file.checkpoint_tensors;
+    std::vector<CatalogueTensor>& listed = choice.form == WeightForm::kPublished && !file.published_tensors.empty()
+                                               ? file.published_tensors
+                                               : file.checkpoint_tensors;
     // The listing says what the config alone cannot (dtypes); it no longer holds once a field is overridden.
     if (choice.sets.empty() && !listed.empty()) {
-        SLUICE_ASSIGN_OR_RETURN(model.catalogue, check_listed(std::move(listed), model.catalogue, "catalogue " + model.name));
+        SLUICE_ASSIGN_OR_RETURN(model.catalogue,
+                                check_listed(std::move(listed), model.catalogue, "catalogue " + model.name));
     }
     return model;
 }
@@ -85,7 +91,8 @@ Result<Model> from_catalogue_file(CatalogueFile file, const ModelChoice& choice)
 Result<ModelConfig> read_config(const std::string& path) {
     SLUICE_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostConfigBytes));
     int depth = 0;
-    const nlohmann::json::parser_callback_t bounded = [&depth](int level, nlohmann::json::parse_event_t /*event*/, nlohmann::json& /*value*/) {
+    const nlohmann::json::parser_callback_t bounded = [&depth](int level, nlohmann::json::parse_event_t /*event*/,
+                                                               nlohmann::json& /*value*/) {
         depth = std::max(depth, level);
         return level <= kDeepestConfig;
     };
@@ -105,7 +112,8 @@ WeightForm form_of(const SafetensorsReader& files) {
     const auto marks = [](const SafetensorsTensor& tensor) {
         return tensor.name.ends_with(".weight_scale_inv") || tensor.name.ends_with("_proj_blocks");
     };
-    return std::any_of(files.tensors().begin(), files.tensors().end(), marks) ? WeightForm::kPublished : WeightForm::kCheckpoint;
+    return std::any_of(files.tensors().begin(), files.tensors().end(), marks) ? WeightForm::kPublished
+                                                                              : WeightForm::kCheckpoint;
 }
 
 Result<Model> from_directory(const ModelChoice& choice) {
@@ -160,8 +168,10 @@ std::optional<std::string> tied_head_warning(const Model& model) {
         }
         const SafetensorsTensor& mine = *model.file_tensors[id];
         const SafetensorsTensor& other = *model.file_tensors[static_cast<std::size_t>(*table)];
-        if (mine.dtype != other.dtype || !std::equal(mine.bytes.begin(), mine.bytes.end(), other.bytes.begin(), other.bytes.end())) {
-            return fmt::format("{} is stored and differs from {}, which it is tied to; it is not used", head.name, head.tied_to);
+        if (mine.dtype != other.dtype ||
+            !std::equal(mine.bytes.begin(), mine.bytes.end(), other.bytes.begin(), other.bytes.end())) {
+            return fmt::format("{} is stored and differs from {}, which it is tied to; it is not used", head.name,
+                               head.tied_to);
         }
     }
     return std::nullopt;

@@ -15,7 +15,8 @@ Result<BuiltPlan> build_plan(const Model& model, const PlanRequest& request) {
     const auto start = std::chrono::steady_clock::now();
     BuiltPlan built;
     for (int rank = 0; rank < request.trainer.world_size(); ++rank) {
-        SLUICE_ASSIGN_OR_RETURN(Ownership ownership, trainer_ownership(model.catalogue, model.config, request.trainer, rank, request.source));
+        SLUICE_ASSIGN_OR_RETURN(Ownership ownership, trainer_ownership(model.catalogue, model.config, request.trainer,
+                                                                       rank, request.source));
         built.owners.push_back(std::move(ownership));
     }
     std::vector<std::vector<int>> workers_of_demand;
@@ -48,7 +49,8 @@ Result<BuiltPlan> build_plan(const Model& model, const PlanRequest& request) {
     }
     SLUICE_ASSIGN_OR_RETURN(built.plan, route(model.catalogue, built.owners, requests, request.route));
     if (request.source == SourceKind::kGathered) {
-        SLUICE_ASSIGN_OR_RETURN(built.gather, gather_plan(model.catalogue, model.config, request.trainer, request.route));
+        SLUICE_ASSIGN_OR_RETURN(built.gather,
+                                gather_plan(model.catalogue, model.config, request.trainer, request.route));
     }
     for (const TensorId id : source_coverage(model.catalogue, demands).unread) {
         built.facts.unread_tensors.push_back(model.catalogue[id].name);

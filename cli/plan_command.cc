@@ -56,7 +56,8 @@ Result<std::string> differences(const std::string& path, const PlanFile& ours, c
         }
     };
     line("trainer layout", theirs.trainer_layout, ours.trainer_layout);
-    line("worker layouts", fmt::format("{}", fmt::join(theirs.worker_layouts, " ")), fmt::format("{}", fmt::join(ours.worker_layouts, " ")));
+    line("worker layouts", fmt::format("{}", fmt::join(theirs.worker_layouts, " ")),
+         fmt::format("{}", fmt::join(ours.worker_layouts, " ")));
     line("chunk bytes", theirs.limits.chunk_bytes, ours.limits.chunk_bytes);
     line("distinct worker ranks", theirs.demands.size(), ours.demands.size());
     line("fingerprint", fmt::format("{:016x}", theirs.plan.fingerprint), fmt::format("{:016x}", ours.plan.fingerprint));
@@ -65,8 +66,8 @@ Result<std::string> differences(const std::string& path, const PlanFile& ours, c
             text += fmt::format("demand {}: other parameters or records\n", i);
         }
         if (encode_route(theirs.plan.routes[i]) != encode_route(ours.plan.routes[i])) {
-            text += fmt::format("demand {}: another route ({} chunks, now {})\n", i, theirs.plan.routes[i].chunks.size(),
-                                ours.plan.routes[i].chunks.size());
+            text += fmt::format("demand {}: another route ({} chunks, now {})\n", i,
+                                theirs.plan.routes[i].chunks.size(), ours.plan.routes[i].chunks.size());
         }
     }
     return text;
@@ -103,7 +104,8 @@ Status run_plan(const PlanOptions& options) {
     built.facts.worker_staging_bytes = settings.staging_bytes;
     built.facts.trainer_slot_bytes = settings.slots * settings.chunk_bytes;
     if (cluster) {
-        built.facts.bound = cost_bound(*cluster, built.plan, built.owners, built.workers, built.gather ? &*built.gather : nullptr);
+        built.facts.bound =
+            cost_bound(*cluster, built.plan, built.owners, built.workers, built.gather ? &*built.gather : nullptr);
     }
     const PlanSummary summary = summarize(model.catalogue, built.owners, built.plan, built.facts);
     const Output output(options.json);
@@ -132,16 +134,33 @@ Status run_plan(const PlanOptions& options) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, Run& run) {
-    CLI::App* command = app.add_subcommand("plan", "Plan a transfer: bytes per link, memory, coverage and, for a cluster, time. Needs neither GPUs nor MPI");
+    CLI::App* command = app.add_subcommand(
+        "plan",
+        "Plan a transfer: bytes per link, memory, coverage and, for a cluster, time. Needs neither GPUs nor MPI");
     const auto options = std::make_shared<PlanOptions>();
     options->layout.add_to(*command);
-    command->add_option("--cluster", options->cluster, "Nodes to bound the time for: gpus_per_node=8,nic_gbps=400[,nvlink_gbps=3600]")->type_name("SPEC");
-    command->add_option("--json", options->json, "Write the results as JSON to FILE; - is stdout, and the table then goes to stderr")->type_name("FILE");
+    command
+        ->add_option("--cluster", options->cluster,
+                     "Nodes to bound the time for: gpus_per_node=8,nic_gbps=400[,nvlink_gbps=3600]")
+        ->type_name("SPEC");
+    command
+        ->add_option("--json", options->json,
+                     "Write the results as JSON to FILE; - is stdout, and the table then goes to stderr")
+        ->type_name("FILE");
     command->add_option("--save", options->save, "Write the compiled plan to FILE")->type_name("FILE");
-    command->add_option("--diff", options->diff, "Compare with a plan that --save wrote; exit code 5 when they differ")->type_name("FILE");
-    command->add_option("--explain", options->explain, "Show where each part of a worker's parameter comes from, instead of the table")->type_name("RANK:PARAM");
-    command->add_option("--staging", options->staging, "A worker's staging memory (default 64M, or SLUICE_STAGING_BYTES)")->type_name("SIZE");
-    command->add_option("--slots", options->slots, "Serve slots of a trainer rank, each of one chunk (default 8, or SLUICE_SLOTS)")->type_name("N");
+    command->add_option("--diff", options->diff, "Compare with a plan that --save wrote; exit code 5 when they differ")
+        ->type_name("FILE");
+    command
+        ->add_option("--explain", options->explain,
+                     "Show where each part of a worker's parameter comes from, instead of the table")
+        ->type_name("RANK:PARAM");
+    command
+        ->add_option("--staging", options->staging, "A worker's staging memory (default 64M, or SLUICE_STAGING_BYTES)")
+        ->type_name("SIZE");
+    command
+        ->add_option("--slots", options->slots,
+                     "Serve slots of a trainer rank, each of one chunk (default 8, or SLUICE_SLOTS)")
+        ->type_name("N");
     command->callback([options, &run] { run = [options] { return report(run_plan(*options)); }; });
 }
 

@@ -52,24 +52,51 @@ void SyncOptionsParser::add_to(CLI::App& command) {
     const auto list = [&](const char* name, std::vector<std::string>& values, const char* help, const char* type) {
         command.add_option(name, values, help)->type_name(type)->expected(1)->take_all();
     };
-    command.add_option("--versions", versions_, "How many versions to move, one after the other")->type_name("N")->capture_default_str();
-    command.add_option("--verify", verify_, "What is checked: every element against its value, chunk checksums, or nothing")
+    command.add_option("--versions", versions_, "How many versions to move, one after the other")
+        ->type_name("N")
+        ->capture_default_str();
+    command
+        .add_option("--verify", verify_,
+                    "What is checked: every element against its value, chunk checksums, or nothing")
         ->check(CLI::IsMember({"full", "digest", "off"}))
         ->capture_default_str();
-    command.add_option("--dump", dump_, "After the last version, write each worker's parameters to DIR/worker-<rank>.safetensors")->type_name("DIR");
-    command.add_option("--json", json_, "Write the results as JSON to FILE; - is stdout, and the table then goes to stderr")->type_name("FILE");
-    command.add_option("--role", role_, "What this rank is; without it the rank decides: trainers first, then the pools in order")
+    command
+        .add_option("--dump", dump_,
+                    "After the last version, write each worker's parameters to DIR/worker-<rank>.safetensors")
+        ->type_name("DIR");
+    command
+        .add_option("--json", json_,
+                    "Write the results as JSON to FILE; - is stdout, and the table then goes to stderr")
+        ->type_name("FILE");
+    command
+        .add_option("--role", role_,
+                    "What this rank is; without it the rank decides: trainers first, then the pools in order")
         ->check(CLI::IsMember({"trainer", "worker"}));
-    command.add_option("--credit", credit_, "Groups a trainer may have published and unreleased (default 1, or SLUICE_CREDIT)")->type_name("N");
-    command.add_option("--staging", staging_, "A worker's staging memory (default 64M, or SLUICE_STAGING_BYTES); at least one chunk")->type_name("SIZE");
-    command.add_option("--slots", slots_, "Serve slots of a trainer rank, each of one chunk (default 8, or SLUICE_SLOTS)")->type_name("N");
-    command.add_option("--inflight", inflight_, "Most bytes a worker has asked for and not received (default 32M, or SLUICE_INFLIGHT_BYTES)")
+    command
+        .add_option("--credit", credit_,
+                    "Groups a trainer may have published and unreleased (default 1, or SLUICE_CREDIT)")
+        ->type_name("N");
+    command
+        .add_option("--staging", staging_,
+                    "A worker's staging memory (default 64M, or SLUICE_STAGING_BYTES); at least one chunk")
         ->type_name("SIZE");
-    command.add_option("--timeout", timeout_, "Limit of one version, and of set-up: 90s, 2min, or seconds (default 300s, or SLUICE_SYNC_TIMEOUT)")
+    command
+        .add_option("--slots", slots_, "Serve slots of a trainer rank, each of one chunk (default 8, or SLUICE_SLOTS)")
+        ->type_name("N");
+    command
+        .add_option("--inflight", inflight_,
+                    "Most bytes a worker has asked for and not received (default 32M, or SLUICE_INFLIGHT_BYTES)")
+        ->type_name("SIZE");
+    command
+        .add_option("--timeout", timeout_,
+                    "Limit of one version, and of set-up: 90s, 2min, or seconds (default 300s, or SLUICE_SYNC_TIMEOUT)")
         ->type_name("TIME");
-    list("--slow-worker", slow_workers_, "For tests: worker RANK waits MS milliseconds after each chunk; repeatable", "RANK:MS");
-    list("--slow-owner", slow_owners_, "For tests: trainer RANK serves at PERCENT of its speed; repeatable", "RANK:PERCENT");
-    command.add_option("--die", die_, "For tests: world rank RANK kills itself at the GROUP-th group of VERSION")->type_name("RANK@VERSION.GROUP");
+    list("--slow-worker", slow_workers_, "For tests: worker RANK waits MS milliseconds after each chunk; repeatable",
+         "RANK:MS");
+    list("--slow-owner", slow_owners_, "For tests: trainer RANK serves at PERCENT of its speed; repeatable",
+         "RANK:PERCENT");
+    command.add_option("--die", die_, "For tests: world rank RANK kills itself at the GROUP-th group of VERSION")
+        ->type_name("RANK@VERSION.GROUP");
 }
 
 Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
@@ -118,12 +145,14 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     }
     for (const auto& [rank, value] : options.slow_workers) {
         if (rank >= options.worker_ranks()) {
-            return invalid_argument(fmt::format("--slow-worker {}:{}: the layouts make {} workers, from 0", rank, value, options.worker_ranks()));
+            return invalid_argument(fmt::format("--slow-worker {}:{}: the layouts make {} workers, from 0", rank, value,
+                                                options.worker_ranks()));
         }
     }
     for (const auto& [rank, value] : options.slow_owners) {
         if (rank >= options.trainer_ranks()) {
-            return invalid_argument(fmt::format("--slow-owner {}:{}: the layout makes {} trainers, from 0", rank, value, options.trainer_ranks()));
+            return invalid_argument(fmt::format("--slow-owner {}:{}: the layout makes {} trainers, from 0", rank, value,
+                                                options.trainer_ranks()));
         }
     }
     SLUICE_RETURN_IF_ERROR(settings.check());

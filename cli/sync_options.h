@@ -36,9 +36,9 @@ struct SyncOptions {
     RouteOptions route;
     std::uint64_t versions = 3;
     VerifyMode verify = VerifyMode::kDigest;
-    std::string dump_directory;  ///< Empty: no dump.
-    std::string json_target;     ///< Empty: none; "-": stdout.
-    std::optional<Role> role;    ///< Not given: the rank decides, trainers first.
+    std::string dump_directory;                     ///< Empty: no dump.
+    std::string json_target;                        ///< Empty: none; "-": stdout.
+    std::optional<Role> role;                       ///< Not given: the rank decides, trainers first.
     std::vector<std::pair<int, int>> slow_workers;  ///< Worker rank, milliseconds added per chunk.
     std::vector<std::pair<int, int>> slow_owners;   ///< Trainer rank, percent of its speed (1 to 100).
     std::optional<Death> death;

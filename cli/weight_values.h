@@ -18,7 +18,8 @@ public:
 
     /// Writes elements [first_element, first_element + count) of the full tensor, as in `version` (>= 1), to `out`,
     /// without gaps; out need not be aligned.
-    void read(TensorId tensor, std::int64_t first_element, std::int64_t count, std::int64_t version, std::byte* out) const;
+    void read(TensorId tensor, std::int64_t first_element, std::int64_t count, std::int64_t version,
+              std::byte* out) const;
 
 private:
     const Catalogue& catalogue_;

@@ -17,8 +17,9 @@ Result<CatalogueFile> builtin_model(std::string_view name) {
         }
         names.push_back(model.name);
     }
-    return invalid_argument(fmt::format("no model named {}{}; known are {}; or give a catalogue file or a checkpoint directory", name,
-                                        near_names(name, names), fmt::join(names, ", ")));
+    return invalid_argument(
+        fmt::format("no model named {}{}; known are {}; or give a catalogue file or a checkpoint directory", name,
+                    near_names(name, names), fmt::join(names, ", ")));
 }
 
 }  // namespace sluice

@@ -57,8 +57,9 @@ private:
 Status check_size(const CatalogueTensor& tensor) {
     const std::optional<std::int64_t> elements = checked_num_elements(tensor.shape);
     if (!elements || !checked_mul(*elements, size_of(tensor.dtype))) {
-        return invalid_argument(fmt::format("tensor {}: shape {} of {} has no size in 64 bits; check the shape", tensor.name,
-                                            to_string(std::span<const std::int64_t>(tensor.shape)), to_string(tensor.dtype)));
+        return invalid_argument(fmt::format("tensor {}: shape {} of {} has no size in 64 bits; check the shape",
+                                            tensor.name, to_string(std::span<const std::int64_t>(tensor.shape)),
+                                            to_string(tensor.dtype)));
     }
     return ok_status();
 }
@@ -90,14 +91,16 @@ GroupId group_of(std::string_view tensor_name, int layers) {
 
 Result<Catalogue> Catalogue::create(std::vector<CatalogueTensor> tensors, int layers) {
     if (layers < 0 || tensors.size() > static_cast<std::size_t>(std::numeric_limits<TensorId>::max())) {
-        return invalid_argument(fmt::format("a catalogue of {} layers and {} tensors: too large, or negative", layers, tensors.size()));
+        return invalid_argument(
+            fmt::format("a catalogue of {} layers and {} tensors: too large, or negative", layers, tensors.size()));
     }
     std::int64_t total = 0;
     for (CatalogueTensor& tensor : tensors) {
         SLUICE_RETURN_IF_ERROR(check_size(tensor));
         const std::optional<std::int64_t> sum = checked_add(total, tensor.bytes());
         if (!sum) {
-            return invalid_argument(fmt::format("tensor {}: the model's bytes leave 64 bits here; check the shapes", tensor.name));
+            return invalid_argument(
+                fmt::format("tensor {}: the model's bytes leave 64 bits here; check the shapes", tensor.name));
         }
         total = *sum;
         tensor.group = group_of(tensor.name, layers);
@@ -137,7 +140,8 @@ Result<Catalogue> Catalogue::create(std::vector<CatalogueTensor> tensors, int la
     catalogue.digest_ = digest.value();
     for (const CatalogueTensor& tensor : catalogue.tensors_) {
         if (!tensor.tied_to.empty() && !catalogue.find(tensor.tied_to)) {
-            return invalid_argument(fmt::format("tensor {} is tied to {}, which does not exist", tensor.name, tensor.tied_to));
+            return invalid_argument(
+                fmt::format("tensor {} is tied to {}, which does not exist", tensor.name, tensor.tied_to));
         }
     }
     return catalogue;

@@ -30,11 +30,12 @@ Result<std::pair<std::int64_t, std::int64_t>> repeats(const json& pattern, const
     if (found->is_number_integer() && *found >= 1 && *found <= kMostTensors) {
         return std::pair<std::int64_t, std::int64_t>{0, found->get<std::int64_t>() - 1};
     }
-    if (found->is_array() && found->size() == 2 && (*found)[0].is_number_integer() && (*found)[1].is_number_integer() && (*found)[0] >= 0 &&
-        (*found)[0] <= (*found)[1] && (*found)[1] <= kMostTensors) {
+    if (found->is_array() && found->size() == 2 && (*found)[0].is_number_integer() && (*found)[1].is_number_integer() &&
+        (*found)[0] >= 0 && (*found)[0] <= (*found)[1] && (*found)[1] <= kMostTensors) {
         return std::pair{(*found)[0].get<std::int64_t>(), (*found)[1].get<std::int64_t>()};
     }
-    return invalid_argument(fmt::format("{} is {}, it must be null, a count, or a pair of first and last", key, found->dump()));
+    return invalid_argument(
+        fmt::format("{} is {}, it must be null, a count, or a pair of first and last", key, found->dump()));
 }
 
 std::optional<Dims> parse_shape(const json& pattern) {
@@ -72,7 +73,8 @@ Status expand(const json& pattern, std::vector<CatalogueTensor>& tensors) {
     SLUICE_ASSIGN_OR_RETURN(const auto experts, repeats(pattern, "experts"));
     const bool per_layer = layers.second >= layers.first;
     const bool per_expert = experts.second >= experts.first;
-    if (per_layer != (name->find("{L}") != std::string::npos) || per_expert != (name->find("{E}") != std::string::npos)) {
+    if (per_layer != (name->find("{L}") != std::string::npos) ||
+        per_expert != (name->find("{E}") != std::string::npos)) {
         return invalid_argument(fmt::format("{}: the pattern and its layers and experts do not agree", *name));
     }
     for (std::int64_t layer = layers.first; layer <= std::max(layers.first, layers.second); ++layer) {

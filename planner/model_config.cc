@@ -97,20 +97,25 @@ Status ModelConfig::set(std::string_view key, std::string_view value) {
     const Json* old = place.object == nullptr ? nullptr : member(*place.object, place.key);
     if (old == nullptr) {
         const Json* text = member(config_, "text_config");
-        const Json& keys = place.object != nullptr && key != place.key ? *place.object : text != nullptr ? *text : config_;
+        const Json& keys = place.object != nullptr && key != place.key ? *place.object
+                           : text != nullptr                           ? *text
+                                                                       : config_;
         std::vector<std::string_view> names;
         if (keys.is_object()) {
             for (auto it = keys.begin(); it != keys.end(); ++it) {
                 names.emplace_back(it.key());
             }
         }
-        return invalid_argument(fmt::format("--set {}: the config of {} has no such key{}", key, architecture_, near_names(place.key, names)));
+        return invalid_argument(fmt::format("--set {}: the config of {} has no such key{}", key, architecture_,
+                                            near_names(place.key, names)));
     }
     std::optional<Json> parsed = parse_as(*old, value);
     if (!parsed) {
-        return invalid_argument(fmt::format("--set {}={}: the value must be {}, as in the config ({})", key, value, kind_of(*old), old->dump()));
+        return invalid_argument(fmt::format("--set {}={}: the value must be {}, as in the config ({})", key, value,
+                                            kind_of(*old), old->dump()));
     }
-    const_cast<Json&>(*old) = std::move(*parsed);  // NOLINT(cppcoreguidelines-pro-type-const-cast): found in our own config_
+    const_cast<Json&>(*old) =
+        std::move(*parsed);  // NOLINT(cppcoreguidelines-pro-type-const-cast): found in our own config_
     return ok_status();
 }
 
@@ -122,10 +127,12 @@ const Json* ModelConfig::find(std::string_view key) const {
 Result<std::int64_t> ModelConfig::integer(std::string_view key) const {
     const Json* value = find(key);
     if (value == nullptr) {
-        return invalid_argument(fmt::format("config of {} has no {}; it decides shapes and must be there", architecture_, key));
+        return invalid_argument(
+            fmt::format("config of {} has no {}; it decides shapes and must be there", architecture_, key));
     }
     if (!value->is_number_integer() || *value <= 0) {
-        return invalid_argument(fmt::format("config of {}: {} is {}, it must be a positive integer", architecture_, key, value->dump()));
+        return invalid_argument(
+            fmt::format("config of {}: {} is {}, it must be a positive integer", architecture_, key, value->dump()));
     }
     return value->get<std::int64_t>();
 }

@@ -43,7 +43,8 @@ std::string near_names(std::string_view name, std::span<const std::string_view> 
     std::vector<std::pair<std::size_t, std::string_view>> near;
     for (const std::string_view candidate : names) {
         const std::string text = folded(candidate);
-        const bool part = wanted.size() >= 3 && (text.find(wanted) != std::string::npos || wanted.find(text) != std::string::npos);
+        const bool part =
+            wanted.size() >= 3 && (text.find(wanted) != std::string::npos || wanted.find(text) != std::string::npos);
         const std::size_t distance = part ? 1 : edit_distance(wanted, text);
         if (distance <= std::max<std::size_t>(2, wanted.size() / 3)) {
             near.emplace_back(distance, candidate);

@@ -20,8 +20,8 @@ Result<PlanFileHeader> read_plan_file_header(std::string_view bytes) {
     header.worker_layouts.assign(message.worker_layouts().begin(), message.worker_layouts().end());
     header.catalogue_digest = message.catalogue_digest();
     header.fingerprint = message.fingerprint();
-    header.limits = {static_cast<int>(message.trainers()), static_cast<int>(message.workers()), static_cast<int>(message.groups()),
-                     static_cast<std::int64_t>(message.chunk_bytes())};
+    header.limits = {static_cast<int>(message.trainers()), static_cast<int>(message.workers()),
+                     static_cast<int>(message.groups()), static_cast<std::int64_t>(message.chunk_bytes())};
     for (int i = 0; i < message.demands_size(); ++i) {
         PlanFileHeader::Demand& demand = header.demands.emplace_back();
         demand.parameters = static_cast<std::size_t>(message.demands(i).parameters().names_size());

@@ -66,8 +66,8 @@ struct ExpertSizes {
     std::int64_t experts, shared, width, dense_width, first_dense, frequency, draft_layers;
 };
 
-void add_feed_forward(TensorList& list, Linears& linears, const DecoderSizes& sizes, const ExpertSizes& moe, bool sparse,
-                      const std::string& layer) {
+void add_feed_forward(TensorList& list, Linears& linears, const DecoderSizes& sizes, const ExpertSizes& moe,
+                      bool sparse, const std::string& layer) {
     const std::string mlp = layer + "mlp.";
     if (!sparse) {
         linears.add_mlp(mlp, sizes.hidden, moe.dense_width);

@@ -24,7 +24,8 @@ void dense_decoder(TensorList& list, ConfigReader& reader, const AttentionOption
 
 void llama(TensorList& list, ConfigReader& reader) {
     const bool bias = reader.flag_or("attention_bias", false);
-    dense_decoder(list, reader, {.qkv_bias = bias, .o_bias = bias, .qk_norm = false}, reader.flag_or("mlp_bias", false));
+    dense_decoder(list, reader, {.qkv_bias = bias, .o_bias = bias, .qk_norm = false},
+                  reader.flag_or("mlp_bias", false));
 }
 
 void qwen2(TensorList& list, ConfigReader& reader) {

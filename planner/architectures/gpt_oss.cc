@@ -12,7 +12,8 @@ void gpt_oss(TensorList& list, ConfigReader& reader, WeightForm form) {
     const std::int64_t width = reader.size("intermediate_size");
     check_experts(reader, sizes, experts);
     const bool mxfp4 = form == WeightForm::kPublished && reader.has("quantization_config");
-    const std::int64_t hidden_blocks = mxfp4 ? reader.divide(sizes.hidden, kBlock, "hidden_size", "the mxfp4 block") : 0;
+    const std::int64_t hidden_blocks =
+        mxfp4 ? reader.divide(sizes.hidden, kBlock, "hidden_size", "the mxfp4 block") : 0;
     const std::int64_t width_blocks = mxfp4 ? reader.divide(width, kBlock, "intermediate_size", "the mxfp4 block") : 0;
     if (!reader.status().ok()) {
         return;

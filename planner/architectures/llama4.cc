@@ -54,7 +54,8 @@ void add_vision(TensorList& list, ConfigReader& reader) {
                   "vision_config.num_attention_heads");
     constexpr std::int64_t kMostPixels = 1 << 20;
     if (patch > kMostPixels || patches > kMostPixels || channels > kMostPixels || layers > kMostPixels || patches < 1) {
-        reader.fail("config: vision_config's image_size, patch_size, num_channels and num_hidden_layers make no vision tower");
+        reader.fail(
+            "config: vision_config's image_size, patch_size, num_channels and num_hidden_layers make no vision tower");
     }
     if (!reader.status().ok()) {
         return;

@@ -13,7 +13,8 @@ void qwen3_moe(TensorList& list, ConfigReader& reader) {
     const std::int64_t sparse_step = reader.size_or("decoder_sparse_step", 1);
     const std::vector<std::int64_t> mlp_only = reader.list_or_empty("mlp_only_layers");
     const bool all_sparse = sparse_step == 1 && mlp_only.empty();
-    const std::int64_t dense_width = all_sparse ? reader.size_or("intermediate_size", 1) : reader.size("intermediate_size");
+    const std::int64_t dense_width =
+        all_sparse ? reader.size_or("intermediate_size", 1) : reader.size("intermediate_size");
     check_experts(reader, sizes, experts);
     if (!reader.status().ok()) {
         return;

@@ -20,7 +20,8 @@ std::int64_t ConfigReader::read(std::string_view key, std::int64_t least, const 
         return 1;
     }
     if (!value->is_number_integer() || *value < least || *value > kLargestSize) {
-        fail(fmt::format("config of {}: {} is {}, it must be an integer from {} to {}", config_.architecture(), key, value->dump(), least, kLargestSize));
+        fail(fmt::format("config of {}: {} is {}, it must be an integer from {} to {}", config_.architecture(), key,
+                         value->dump(), least, kLargestSize));
         return 1;
     }
     return value->get<std::int64_t>();
@@ -41,7 +42,8 @@ bool ConfigReader::flag_or(std::string_view key, bool fallback) {
     }
     const nlohmann::json& value = *config_.find(key);
     if (!value.is_boolean()) {
-        fail(fmt::format("config of {}: {} is {}, it must be true or false", config_.architecture(), key, value.dump()));
+        fail(
+            fmt::format("config of {}: {} is {}, it must be true or false", config_.architecture(), key, value.dump()));
         return fallback;
     }
     return value.get<bool>();
@@ -61,14 +63,17 @@ std::vector<std::int64_t> ConfigReader::list_or_empty(std::string_view key) {
         }
     }
     if (!good) {
-        fail(fmt::format("config of {}: {} is {}, it must be a list of integers", config_.architecture(), key, value.dump()));
+        fail(fmt::format("config of {}: {} is {}, it must be a list of integers", config_.architecture(), key,
+                         value.dump()));
     }
     return result;
 }
 
-std::int64_t ConfigReader::divide(std::int64_t whole, std::int64_t part, std::string_view whole_key, std::string_view part_key) {
+std::int64_t ConfigReader::divide(std::int64_t whole, std::int64_t part, std::string_view whole_key,
+                                  std::string_view part_key) {
     if (whole % part != 0) {
-        fail(fmt::format("config of {}: {} {} is no multiple of {} {}", config_.architecture(), whole_key, whole, part_key, part));
+        fail(fmt::format("config of {}: {} {} is no multiple of {} {}", config_.architecture(), whole_key, whole,
+                         part_key, part));
         return 1;
     }
     return whole / part;
@@ -88,7 +93,8 @@ DecoderSizes::DecoderSizes(ConfigReader& reader)
       kv_heads(reader.size_or("num_key_value_heads", heads)) {
     reader.divide(heads, kv_heads, "num_attention_heads", "num_key_value_heads");
     if (layers > kMostLayers) {
-        reader.fail(fmt::format("config of {}: num_hidden_layers {} is more than {}", reader.config().architecture(), layers, kMostLayers));
+        reader.fail(fmt::format("config of {}: num_hidden_layers {} is more than {}", reader.config().architecture(),
+                                layers, kMostLayers));
         layers = 1;
     }
 }
@@ -100,8 +106,9 @@ std::int64_t head_dim(ConfigReader& reader, const DecoderSizes& sizes) {
 
 void check_experts(ConfigReader& reader, const DecoderSizes& sizes, std::int64_t experts) {
     if (experts * sizes.layers > kMostExperts) {
-        reader.fail(fmt::format("config of {}: {} experts in {} layers are more than {} expert tensors can be listed for",
-                                reader.config().architecture(), experts, sizes.layers, kMostExperts));
+        reader.fail(
+            fmt::format("config of {}: {} experts in {} layers are more than {} expert tensors can be listed for",
+                        reader.config().architecture(), experts, sizes.layers, kMostExperts));
     }
 }
 
@@ -143,7 +150,8 @@ void add_attention(TensorList& list, const DecoderSizes& sizes, std::int64_t hea
     }
 }
 
-void add_gated_mlp(TensorList& list, std::int64_t hidden, std::int64_t intermediate, const std::string& path, bool bias) {
+void add_gated_mlp(TensorList& list, std::int64_t hidden, std::int64_t intermediate, const std::string& path,
+                   bool bias) {
     const auto projection = [&](const char* name, std::int64_t out, std::int64_t in) {
         list.add(path + name + ".weight", {out, in});
         if (bias) {

@@ -80,7 +80,8 @@ struct AttentionOptions {
 void add_attention(TensorList& list, const DecoderSizes& sizes, std::int64_t head_dim, const AttentionOptions& options,
                    const std::string& layer);
 /// `path` + gate_proj, up_proj and down_proj.
-void add_gated_mlp(TensorList& list, std::int64_t hidden, std::int64_t intermediate, const std::string& path, bool bias = false);
+void add_gated_mlp(TensorList& list, std::int64_t hidden, std::int64_t intermediate, const std::string& path,
+                   bool bias = false);
 
 /// The number of all experts in all layers must be in reason, since each has its own tensors.
 void check_experts(ConfigReader& reader, const DecoderSizes& sizes, std::int64_t experts);

@@ -35,8 +35,9 @@ struct Header {
 Result<Header> parse_header(std::span<const std::byte> message, int from) {
     if (message.size() < kHeaderBytes || get(message.data(), 4) != kMagic ||
         get(message.data() + 9, 8) != message.size() - kHeaderBytes) {
-        return internal_error(fmt::format("bootstrap: rank {} sent {} bytes that are no message of ours; do all ranks run the same program?", from,
-                                          message.size()));
+        return internal_error(fmt::format(
+            "bootstrap: rank {} sent {} bytes that are no message of ours; do all ranks run the same program?", from,
+            message.size()));
     }
     return Header{static_cast<std::uint32_t>(get(message.data() + 4, 4)), static_cast<std::uint8_t>(message[8])};
 }
@@ -64,8 +65,10 @@ std::vector<int> Bootstrap::others() const {
 
 Status Bootstrap::send(int to, Kind kind, std::span<const std::byte> blob) {
     if (blob.size() > kMostBytes) {
-        return Status(StatusCode::kResourceExhausted,
-                      fmt::format("bootstrap: a message of {} bytes to rank {}; the most is {}", blob.size(), to, kMostBytes), to);
+        return Status(
+            StatusCode::kResourceExhausted,
+            fmt::format("bootstrap: a message of {} bytes to rank {}; the most is {}", blob.size(), to, kMostBytes),
+            to);
     }
     Blob message(kHeaderBytes + blob.size());
     put(message.data(), kMagic, 4);
@@ -76,7 +79,8 @@ Status Bootstrap::send(int to, Kind kind, std::span<const std::byte> blob) {
     return start_send(to, std::move(message));
 }
 
-Status Bootstrap::receive(Kind kind, std::vector<int> missing, const std::function<void(int, Blob)>& take, Deadline deadline) {
+Status Bootstrap::receive(Kind kind, std::vector<int> missing, const std::function<void(int, Blob)>& take,
+                          Deadline deadline) {
     const auto try_take = [&](Received& received) -> Result<bool> {
         SLUICE_ASSIGN_OR_RETURN(const Header header, parse_header(received.message, received.from));
         const auto expected = std::find(missing.begin(), missing.end(), received.from);
@@ -87,9 +91,10 @@ Status Bootstrap::receive(Kind kind, std::vector<int> missing, const std::functi
             return true;
         }
         if (header.epoch <= epoch_) {
-            return internal_error(fmt::format("bootstrap: rank {} sent kind {} of collective {} during kind {} of collective {}; "
-                                              "do all ranks run the same program?",
-                                              received.from, header.kind, header.epoch, static_cast<int>(kind), epoch_));
+            return internal_error(
+                fmt::format("bootstrap: rank {} sent kind {} of collective {} during kind {} of collective {}; "
+                            "do all ranks run the same program?",
+                            received.from, header.kind, header.epoch, static_cast<int>(kind), epoch_));
         }
         return false;
     };
@@ -109,8 +114,9 @@ Status Bootstrap::receive(Kind kind, std::vector<int> missing, const std::functi
                 early_.push_back(std::move(*received));
             }
         } else if (deadline.passed()) {
-            return deadline_exceeded(fmt::format("bootstrap: rank {} has not heard from {} of {} ranks before the deadline: {}", rank(),
-                                                 missing.size(), size(), list_of(missing)));
+            return deadline_exceeded(
+                fmt::format("bootstrap: rank {} has not heard from {} of {} ranks before the deadline: {}", rank(),
+                            missing.size(), size(), list_of(missing)));
         } else {
             pause(tries++);
         }
@@ -124,7 +130,8 @@ Status Bootstrap::flush(Deadline deadline) {
         if (received) {
             early_.push_back(std::move(*received));
         } else if (deadline.passed()) {
-            return deadline_exceeded(fmt::format("bootstrap: messages of rank {} were not taken before the deadline", rank()));
+            return deadline_exceeded(
+                fmt::format("bootstrap: messages of rank {} were not taken before the deadline", rank()));
         } else {
             pause(tries++);
         }
@@ -153,12 +160,14 @@ Status Bootstrap::collect(int root, std::span<const std::byte> blob, std::vector
     blobs.resize(static_cast<std::size_t>(size()));
     blobs[static_cast<std::size_t>(root)].assign(blob.begin(), blob.end());
     return receive(
-        Kind::kGather, others(), [&](int from, Blob received) { blobs[static_cast<std::size_t>(from)] = std::move(received); }, deadline);
+        Kind::kGather, others(),
+        [&](int from, Blob received) { blobs[static_cast<std::size_t>(from)] = std::move(received); }, deadline);
 }
 
 Status Bootstrap::distribute(int root, const std::vector<Blob>& blobs, Blob& mine, Deadline deadline) {
     if (rank() != root) {
-        return receive(Kind::kScatter, {root}, [&](int /*from*/, Blob received) { mine = std::move(received); }, deadline);
+        return receive(
+            Kind::kScatter, {root}, [&](int /*from*/, Blob received) { mine = std::move(received); }, deadline);
     }
     if (blobs.size() != static_cast<std::size_t>(size())) {
         return internal_error(fmt::format("bootstrap: {} blobs to scatter to {} ranks", blobs.size(), size()));
@@ -178,7 +187,8 @@ Status Bootstrap::collect_everywhere(std::span<const std::byte> blob, std::vecto
         SLUICE_RETURN_IF_ERROR(send(to, Kind::kAllGather, blob));
     }
     SLUICE_RETURN_IF_ERROR(receive(
-        Kind::kAllGather, others(), [&](int from, Blob received) { blobs[static_cast<std::size_t>(from)] = std::move(received); }, deadline));
+        Kind::kAllGather, others(),
+        [&](int from, Blob received) { blobs[static_cast<std::size_t>(from)] = std::move(received); }, deadline));
     return flush(deadline);
 }
 

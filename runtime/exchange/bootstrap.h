@@ -56,7 +56,8 @@ private:
 
     Status send(int to, Kind kind, std::span<const std::byte> blob);
     /// Waits for one message of this collective from each rank in `missing`, in any order.
-    Status receive(Kind kind, std::vector<int> missing, const std::function<void(int from, Blob blob)>& take, Deadline deadline);
+    Status receive(Kind kind, std::vector<int> missing, const std::function<void(int from, Blob blob)>& take,
+                   Deadline deadline);
     Status flush(Deadline deadline);
     [[nodiscard]] std::vector<int> others() const;
     Status collect(int root, std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline);
@@ -66,8 +67,8 @@ private:
     Status end_collective(Status status);
 
     bool failed_ = false;
-    std::uint32_t epoch_ = 0;       // number of the collective, equal on all ranks
-    std::vector<Received> early_;   // from ranks that are a collective ahead
+    std::uint32_t epoch_ = 0;      // number of the collective, equal on all ranks
+    std::vector<Received> early_;  // from ranks that are a collective ahead
 };
 
 }  // namespace sluice

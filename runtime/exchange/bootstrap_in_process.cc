@@ -19,7 +19,8 @@ public:
     };
     using Mailboxes = std::vector<std::unique_ptr<Mailbox>>;
 
-    InProcessBootstrap(int rank, std::shared_ptr<Mailboxes> mailboxes) : rank_(rank), mailboxes_(std::move(mailboxes)) {}
+    InProcessBootstrap(int rank, std::shared_ptr<Mailboxes> mailboxes)
+        : rank_(rank), mailboxes_(std::move(mailboxes)) {}
 
     [[nodiscard]] int rank() const override { return rank_; }
     [[nodiscard]] int size() const override { return static_cast<int>(mailboxes_->size()); }

@@ -27,7 +27,8 @@ Status check(int code, const char* call) {
     std::array<char, MPI_MAX_ERROR_STRING> text{};
     int length = 0;
     MPI_Error_string(code, text.data(), &length);
-    return internal_error(fmt::format("bootstrap: {} failed: {}", call, std::string_view(text.data(), static_cast<std::size_t>(length))));
+    return internal_error(
+        fmt::format("bootstrap: {} failed: {}", call, std::string_view(text.data(), static_cast<std::size_t>(length))));
 }
 
 void set_defaults() {
@@ -89,7 +90,8 @@ Status MpiBootstrap::start_send(int to, Blob message) {
     Requests::Send& send = requests_->sends.emplace_back();
     send.message = std::move(message);
     // Messages are at most kMostBytes and a header long, which fits an int.
-    const Status status = check(MPI_Isend(send.message.data(), static_cast<int>(send.message.size()), MPI_BYTE, to, kTag, MPI_COMM_WORLD, &send.request),
+    const Status status = check(MPI_Isend(send.message.data(), static_cast<int>(send.message.size()), MPI_BYTE, to,
+                                          kTag, MPI_COMM_WORLD, &send.request),
                                 "MPI_Isend");
     if (!status.ok()) {
         requests_->sends.pop_back();
@@ -118,7 +120,8 @@ Result<std::optional<Bootstrap::Received>> MpiBootstrap::poll() {
     int found = 0;
     MPI_Message handle = MPI_MESSAGE_NULL;
     MPI_Status envelope;
-    SLUICE_RETURN_IF_ERROR(check(MPI_Improbe(MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &found, &handle, &envelope), "MPI_Improbe"));
+    SLUICE_RETURN_IF_ERROR(
+        check(MPI_Improbe(MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &found, &handle, &envelope), "MPI_Improbe"));
     if (found == 0) {
         return std::optional<Received>();
     }
@@ -128,13 +131,16 @@ Result<std::optional<Bootstrap::Received>> MpiBootstrap::poll() {
         return internal_error(fmt::format("bootstrap: rank {} sent a message longer than 2 GiB", envelope.MPI_SOURCE));
     }
     requests_->receiving = Received{envelope.MPI_SOURCE, Blob(static_cast<std::size_t>(bytes))};
-    SLUICE_RETURN_IF_ERROR(check(MPI_Imrecv(requests_->receiving->message.data(), bytes, MPI_BYTE, &handle, &requests_->receive_request), "MPI_Imrecv"));
+    SLUICE_RETURN_IF_ERROR(
+        check(MPI_Imrecv(requests_->receiving->message.data(), bytes, MPI_BYTE, &handle, &requests_->receive_request),
+              "MPI_Imrecv"));
     return take_received();
 }
 
 Result<std::optional<Bootstrap::Received>> MpiBootstrap::take_received() {
     int done = 0;
-    SLUICE_RETURN_IF_ERROR(check(MPI_Test(&requests_->receive_request, &done, MPI_STATUS_IGNORE), "MPI_Test of a receive"));
+    SLUICE_RETURN_IF_ERROR(
+        check(MPI_Test(&requests_->receive_request, &done, MPI_STATUS_IGNORE), "MPI_Test of a receive"));
     if (done == 0) {
         return std::optional<Received>();
     }

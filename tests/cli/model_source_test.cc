@@ -8,13 +8,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <unistd.h>
 #include <vector>
 
 namespace sluice::cli {
@@ -23,7 +22,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kConfig = R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
+constexpr const char* kConfig =
+    R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 10, "tie_word_embeddings": TIED})";
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
@@ -35,7 +35,8 @@ class Directory : public ::testing::Test {
 protected:
     void SetUp() override {
         path_ = std::filesystem::temp_directory_path() /
-                ("sluice_model_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + std::to_string(::getpid()));
+                ("sluice_model_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) +
+                 std::to_string(::getpid()));
         std::filesystem::create_directories(path_);
     }
     void TearDown() override { std::filesystem::remove_all(path_); }
@@ -78,7 +79,9 @@ protected:
         contents_ = std::move(contents);
     }
 
-    [[nodiscard]] Result<Model> open(std::vector<std::string> sets = {}) const { return open_model({path_.string(), std::move(sets)}); }
+    [[nodiscard]] Result<Model> open(std::vector<std::string> sets = {}) const {
+        return open_model({path_.string(), std::move(sets)});
+    }
 
     std::filesystem::path path_;
     Contents contents_;
@@ -118,8 +121,8 @@ TEST_F(Directory, ShapesAgainstTheConfigAreNamed) {
     write(false, [](Contents& contents) { contents["model.layers.0.self_attn.k_proj.weight"].shape = {8, 9}; });
     const Status status = open().status();
     EXPECT_EQ(exit_code(status.code()), kBadInput);
-    EXPECT_THAT(status.message(), AllOf(HasSubstr("model.layers.0.self_attn.k_proj.weight"), HasSubstr("[8, 9]"), HasSubstr("[8, 8]"),
-                                        HasSubstr(path_.string())));
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("model.layers.0.self_attn.k_proj.weight"), HasSubstr("[8, 9]"),
+                                        HasSubstr("[8, 8]"), HasSubstr(path_.string())));
 }
 
 TEST_F(Directory, OverriddenShapesNoLongerFit) {
@@ -166,7 +169,9 @@ TEST_F(Directory, BrokenConfigsAreNamed) {
         ASSERT_TRUE(write_file((path_ / "config.json").string(), text).ok());
         EXPECT_EQ(exit_code(open().status().code()), kBadInput) << text;
     }
-    ASSERT_TRUE(write_file((path_ / "config.json").string(), "{\"a\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}").ok());
+    ASSERT_TRUE(write_file((path_ / "config.json").string(),
+                           "{\"a\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}")
+                    .ok());
     EXPECT_EQ(exit_code(open().status().code()), kBadInput);
     std::filesystem::remove(path_ / "config.json");
     EXPECT_THAT(open().status().message(), HasSubstr("config.json"));
@@ -174,7 +179,8 @@ TEST_F(Directory, BrokenConfigsAreNamed) {
 
 TEST_F(Directory, ACatalogueFileIsReadByPath) {
     const std::string path = (path_ / "mine.json").string();
-    const std::string text = R"({"name": "mine", "architecture": "Qwen3ForCausalLM", "config": )" + replaced(kConfig, "TIED", "false") + "}";
+    const std::string text =
+        R"({"name": "mine", "architecture": "Qwen3ForCausalLM", "config": )" + replaced(kConfig, "TIED", "false") + "}";
     ASSERT_TRUE(write_file(path, text).ok());
     const Model model = open_model({path, {"num_hidden_layers=1"}}).value();
     EXPECT_EQ(model.name, "mine");

@@ -51,13 +51,29 @@ TEST(SyncOptions, Defaults) {
 
 TEST(SyncOptions, EveryFlag) {
     Settings settings;
-    const SyncOptions options =
-        parse({"--set", "num_hidden_layers=2", "--set", "mlp_only_layers=[0,1]", "--worker", "tp=1", "--versions", "5", "--source", "gathered", "--dump", "out",
-               "--verify", "full", "--json", "-", "--credit", "2", "--chunk-bytes", "64K", "--staging", "1G", "--slots", "3",
-               "--inflight", "2M", "--path", "packed", "--timeout", "60", "--slow-worker", "1:50", "--slow-worker", "0:5", "--slow-owner", "3:10",
-               "--role", "worker", "--weights", "published", "--die", "2@3.4"},
-              settings)
-            .value();
+    const SyncOptions options = parse({"--set",         "num_hidden_layers=2",
+                                       "--set",         "mlp_only_layers=[0,1]",
+                                       "--worker",      "tp=1",
+                                       "--versions",    "5",
+                                       "--source",      "gathered",
+                                       "--dump",        "out",
+                                       "--verify",      "full",
+                                       "--json",        "-",
+                                       "--credit",      "2",
+                                       "--chunk-bytes", "64K",
+                                       "--staging",     "1G",
+                                       "--slots",       "3",
+                                       "--inflight",    "2M",
+                                       "--path",        "packed",
+                                       "--timeout",     "60",
+                                       "--slow-worker", "1:50",
+                                       "--slow-worker", "0:5",
+                                       "--slow-owner",  "3:10",
+                                       "--role",        "worker",
+                                       "--weights",     "published",
+                                       "--die",         "2@3.4"},
+                                      settings)
+                                    .value();
     EXPECT_THAT(options.model.sets, ElementsAre("num_hidden_layers=2", "mlp_only_layers=[0,1]"));
     EXPECT_EQ(options.model.form, WeightForm::kPublished);
     ASSERT_EQ(options.workers.size(), 2U);
@@ -85,30 +101,15 @@ TEST(SyncOptions, EveryFlag) {
 }
 
 TEST(SyncOptions, WrongValuesNameTheOption) {
-    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{{"--versions", "0"},
-                                                                                           {"--versions", "two"},
-                                                                                           {"--versions", "99999999999"},
-                                                                                           {"--verify", "maybe"},
-                                                                                           {"--source", "elsewhere"},
-                                                                                           {"--path", "wireless"},
-                                                                                           {"--role", "observer"},
-                                                                                           {"--weights", "lost"},
-                                                                                           {"--credit", "0"},
-                                                                                           {"--slots", "-1"},
-                                                                                           {"--chunk-bytes", "1"},
-                                                                                           {"--chunk-bytes", "many"},
-                                                                                           {"--staging", "4X"},
-                                                                                           {"--timeout", "0"},
-                                                                                           {"--timeout", "soon"},
-                                                                                           {"--slow-worker", "4:10"},
-                                                                                           {"--slow-worker", "1"},
-                                                                                           {"--slow-worker", "-1:10"},
-                                                                                           {"--slow-owner", "4:10"},
-                                                                                           {"--slow-owner", "0:0"},
-                                                                                           {"--slow-owner", "0:101"},
-                                                                                           {"--worker", "tp=0"},
-                                                                                           {"--die", "1@2"},
-                                                                                           {"--die", "x@1.1"}}) {
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"--versions", "0"},       {"--versions", "two"},     {"--versions", "99999999999"},
+             {"--verify", "maybe"},     {"--source", "elsewhere"}, {"--path", "wireless"},
+             {"--role", "observer"},    {"--weights", "lost"},     {"--credit", "0"},
+             {"--slots", "-1"},         {"--chunk-bytes", "1"},    {"--chunk-bytes", "many"},
+             {"--staging", "4X"},       {"--timeout", "0"},        {"--timeout", "soon"},
+             {"--slow-worker", "4:10"}, {"--slow-worker", "1"},    {"--slow-worker", "-1:10"},
+             {"--slow-owner", "4:10"},  {"--slow-owner", "0:0"},   {"--slow-owner", "0:101"},
+             {"--worker", "tp=0"},      {"--die", "1@2"},          {"--die", "x@1.1"}}) {
         const Status status = parse(arguments).status();
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << arguments[0] << " " << arguments[1];
         EXPECT_THAT(status.message(), HasSubstr(arguments[0])) << arguments[1];

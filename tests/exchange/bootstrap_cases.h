@@ -44,17 +44,20 @@ inline void bootstrap_cases(Bootstrap& bootstrap) {
             const auto gathered = bootstrap.gather(root, blob_of(rank, round, scale), deadline).value();
             require(gathered.size() == (rank == root ? static_cast<std::size_t>(size) : 0), "number of gathered blobs");
             for (std::size_t from = 0; from < gathered.size(); ++from) {
-                require(gathered[from] == blob_of(static_cast<int>(from), round, scale), "gathered blob of rank " + std::to_string(from));
+                require(gathered[from] == blob_of(static_cast<int>(from), round, scale),
+                        "gathered blob of rank " + std::to_string(from));
             }
             std::vector<Bootstrap::Blob> blobs;
             for (int to = 0; rank == root && to < size; ++to) {
                 blobs.push_back(blob_of(to, round + 1, scale));
             }
-            require(bootstrap.scatter(root, blobs, deadline).value() == blob_of(rank, round + 1, scale), "scattered blob");
+            require(bootstrap.scatter(root, blobs, deadline).value() == blob_of(rank, round + 1, scale),
+                    "scattered blob");
             const auto all = bootstrap.all_gather(blob_of(rank, round + 2, scale), deadline).value();
             require(all.size() == static_cast<std::size_t>(size), "number of all-gathered blobs");
             for (int from = 0; from < size; ++from) {
-                require(all[static_cast<std::size_t>(from)] == blob_of(from, round + 2, scale), "all-gathered blob of rank " + std::to_string(from));
+                require(all[static_cast<std::size_t>(from)] == blob_of(from, round + 2, scale),
+                        "all-gathered blob of rank " + std::to_string(from));
             }
             require(bootstrap.barrier(deadline).ok(), "barrier");
         }

@@ -24,8 +24,10 @@ int main(int argc, char** argv) {
                 return 0;
             }
             const sluice::Status status = bootstrap->barrier(sluice::Deadline::after(300ms));
-            const std::string expected = "1 of " + std::to_string(bootstrap->size()) + " ranks before the deadline: " + argv[3];
-            if (status.code() != sluice::StatusCode::kDeadlineExceeded || status.message().find(expected) == std::string::npos) {
+            const std::string expected =
+                "1 of " + std::to_string(bootstrap->size()) + " ranks before the deadline: " + argv[3];
+            if (status.code() != sluice::StatusCode::kDeadlineExceeded ||
+                status.message().find(expected) == std::string::npos) {
                 std::fprintf(stderr, "rank %d: unexpected: %s\n", bootstrap->rank(), status.message().c_str());
                 std::_Exit(1);
             }

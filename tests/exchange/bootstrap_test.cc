@@ -49,7 +49,8 @@ TEST(InProcessBootstrap, RanksThatCallDifferentCollectivesAreNamed) {
     std::vector<Status> statuses(2);
     on_all(ranks, [&](Bootstrap& rank) {
         Status& status = statuses[static_cast<std::size_t>(rank.rank())];
-        status = rank.rank() == 0 ? rank.gather(0, {}, Deadline::after(200ms)).status() : rank.all_gather({}, Deadline::after(200ms)).status();
+        status = rank.rank() == 0 ? rank.gather(0, {}, Deadline::after(200ms)).status()
+                                  : rank.all_gather({}, Deadline::after(200ms)).status();
     });
     EXPECT_EQ(statuses[0].code(), StatusCode::kInternal);
     EXPECT_THAT(statuses[0].message(), HasSubstr("rank 1"));

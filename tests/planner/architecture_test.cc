@@ -37,13 +37,15 @@ void expect_equal(const Catalogue& derived, const Catalogue& listed) {
 
 TEST_P(Architecture, CheckpointTensorsEqualTheCatalogue) {
     ASSERT_FALSE(file_.checkpoint_tensors.empty());
-    expect_equal(checkpoint_catalogue(file_.config).value(), Catalogue::create(file_.checkpoint_tensors, layers()).value());
+    expect_equal(checkpoint_catalogue(file_.config).value(),
+                 Catalogue::create(file_.checkpoint_tensors, layers()).value());
 }
 
 TEST_P(Architecture, PublishedTensorsEqualTheCatalogue) {
     // Files without a published form are published as the trainer holds them.
     const auto& listed = file_.published_tensors.empty() ? file_.checkpoint_tensors : file_.published_tensors;
-    expect_equal(checkpoint_catalogue(file_.config, WeightForm::kPublished).value(), Catalogue::create(listed, layers()).value());
+    expect_equal(checkpoint_catalogue(file_.config, WeightForm::kPublished).value(),
+                 Catalogue::create(listed, layers()).value());
 }
 
 TEST_P(Architecture, ShrinksAndKeepsItsStructure) {
@@ -66,7 +68,8 @@ TEST_P(Architecture, ShrinksAndKeepsItsStructure) {
 }
 
 TEST_P(Architecture, ImpossibleSizesAreNamed) {
-    for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "intermediate_size"}) {
+    for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+                            "vocab_size", "intermediate_size"}) {
         for (const char* value : {"0", "-1", "9000000000000000000", "1073741825"}) {
             ModelConfig config = file_.config;
             ASSERT_TRUE(config.set(key, value).ok()) << key;
@@ -96,9 +99,15 @@ INSTANTIATE_TEST_SUITE_P(Models, Architecture, ::testing::ValuesIn(model_names()
 
 TEST(CheckpointCatalogue, ExpertsAndWidthsCanBeSet) {
     ModelConfig config = builtin_model("Qwen3-30B-A3B").value().config;
-    for (const auto& [key, value] : std::map<std::string, std::string>{
-             {"num_experts", "6"}, {"num_hidden_layers", "3"}, {"hidden_size", "64"}, {"moe_intermediate_size", "48"}, {"head_dim", "16"},
-             {"num_attention_heads", "8"}, {"num_key_value_heads", "2"}, {"mlp_only_layers", "[1]"}, {"intermediate_size", "96"}}) {
+    for (const auto& [key, value] : std::map<std::string, std::string>{{"num_experts", "6"},
+                                                                       {"num_hidden_layers", "3"},
+                                                                       {"hidden_size", "64"},
+                                                                       {"moe_intermediate_size", "48"},
+                                                                       {"head_dim", "16"},
+                                                                       {"num_attention_heads", "8"},
+                                                                       {"num_key_value_heads", "2"},
+                                                                       {"mlp_only_layers", "[1]"},
+                                                                       {"intermediate_size", "96"}}) {
         ASSERT_TRUE(config.set(key, value).ok()) << key;
     }
     const Catalogue catalogue = checkpoint_catalogue(config).value();
@@ -113,7 +122,8 @@ TEST(CheckpointCatalogue, ExpertsAndWidthsCanBeSet) {
 TEST(CheckpointCatalogue, HeadDimFollowsFromHiddenSizeWhereItIsNotGiven) {
     ModelConfig config = builtin_model("Llama-3.1-8B").value().config;
     ASSERT_TRUE(config.set("hidden_size", "100").ok());
-    EXPECT_THAT(checkpoint_catalogue(config).status().message(), HasSubstr("hidden_size 100 is no multiple of num_attention_heads 32"));
+    EXPECT_THAT(checkpoint_catalogue(config).status().message(),
+                HasSubstr("hidden_size 100 is no multiple of num_attention_heads 32"));
     ASSERT_TRUE(config.set("num_attention_heads", "4").ok());
     ASSERT_TRUE(config.set("num_key_value_heads", "1").ok());
     const Catalogue catalogue = checkpoint_catalogue(config).value();
@@ -127,23 +137,27 @@ TEST(CheckpointCatalogue, VisionCanBeShrunkByDottedKeys) {
     const Catalogue catalogue = checkpoint_catalogue(config).value();
     EXPECT_TRUE(catalogue.find("vision_model.model.layers.1.mlp.fc1.weight"));
     EXPECT_FALSE(catalogue.find("vision_model.model.layers.2.mlp.fc1.weight"));
-    EXPECT_EQ(catalogue[catalogue.find("language_model.model.layers.47.feed_forward.experts.down_proj").value()].shape, (Dims{4, 8192, 5120}));
+    EXPECT_EQ(catalogue[catalogue.find("language_model.model.layers.47.feed_forward.experts.down_proj").value()].shape,
+              (Dims{4, 8192, 5120}));
 }
 
 TEST(CheckpointCatalogue, UnknownArchitecturesAreNamed) {
-    const Status status = checkpoint_catalogue(ModelConfig::create({{"hidden_size", 4}}, "Qwen3MoEForCausalLM").value()).status();
+    const Status status =
+        checkpoint_catalogue(ModelConfig::create({{"hidden_size", 4}}, "Qwen3MoEForCausalLM").value()).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("did you mean Qwen3MoeForCausalLM"));
 }
 
 TEST(CatalogueFile, MalformedFilesAreNamed) {
-    for (const char* text : {"", "{", "[]", "{}", R"({"architecture": "X"})", R"({"architecture": "X", "config": 3})",
-                             R"({"architecture": "X", "config": {}, "checkpoint_tensors": 4})",
-                             R"({"architecture": "X", "config": {}, "checkpoint_tensors": [4]})",
-                             R"({"architecture": "X", "config": {}, "checkpoint_tensors": [{"pattern": "a", "shape": [-1], "dtype": "bf16"}]})",
-                             R"({"architecture": "X", "config": {}, "checkpoint_tensors": [{"pattern": "a", "shape": [1], "dtype": "b16"}]})",
-                             R"({"architecture": "X", "config": {}, "checkpoint_tensors": [{"pattern": "a{L}", "shape": [1], "dtype": "bf16"}]})",
-                             R"({"architecture": "X", "config": {}, "checkpoint_tensors": [{"pattern": "a{L}", "layers": [3, 1], "shape": [1], "dtype": "bf16"}]})"}) {
+    for (
+        const char* text :
+        {"", "{", "[]", "{}", R"({"architecture": "X"})", R"({"architecture": "X", "config": 3})",
+         R"({"architecture": "X", "config": {}, "checkpoint_tensors": 4})",
+         R"({"architecture": "X", "config": {}, "checkpoint_tensors": [4]})",
+         R"({"architecture": "X", "config": {}, "checkpoint_tensors": [{"pattern": "a", "shape": [-1], "dtype": "bf16"}]})",
+         R"({"architecture": "X", "config": {}, "checkpoint_tensors": [{"pattern": "a", "shape": [1], "dtype": "b16"}]})",
+         R"({"architecture": "X", "config": {}, "checkpoint_tensors": [{"pattern": "a{L}", "shape": [1], "dtype": "bf16"}]})",
+         R"({"architecture": "X", "config": {}, "checkpoint_tensors": [{"pattern": "a{L}", "layers": [3, 1], "shape": [1], "dtype": "bf16"}]})"}) {
         const Status status = parse_catalogue_file(text, "some/file.json").status();
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
         EXPECT_THAT(status.message(), HasSubstr("some/file.json"));

@@ -13,7 +13,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-CatalogueTensor tensor(std::string name, Dims shape = {4, 2}) { return {std::move(name), DType::kBF16, std::move(shape), 0, {}}; }
+CatalogueTensor tensor(std::string name, Dims shape = {4, 2}) {
+    return {std::move(name), DType::kBF16, std::move(shape), 0, {}};
+}
 
 std::vector<std::string> names(const Catalogue& catalogue) {
     std::vector<std::string> result;
@@ -36,23 +38,25 @@ TEST(GroupOf, NumbersLayersNumericallyAndPutsEveryNameInOneGroup) {
 }
 
 TEST(GroupOf, EverythingElseIsGroupZero) {
-    for (const char* name : {"model.embed_tokens.weight", "mtp.layers.0.mlp.weight", "visual.blocks.0.attn.weight",
-                             "vision_model.model.layers.3.mlp.fc1.weight", "model.layers.12.eh_proj.weight", "model.layers.x.weight",
-                             "model.layers.-1.weight", "model.layers.3", "model.layers.99999999999999999999.weight", "model.normal.weight",
-                             "multi_modal_projector.linear_1.weight", ""}) {
+    for (const char* name :
+         {"model.embed_tokens.weight", "mtp.layers.0.mlp.weight", "visual.blocks.0.attn.weight",
+          "vision_model.model.layers.3.mlp.fc1.weight", "model.layers.12.eh_proj.weight", "model.layers.x.weight",
+          "model.layers.-1.weight", "model.layers.3", "model.layers.99999999999999999999.weight", "model.normal.weight",
+          "multi_modal_projector.linear_1.weight", ""}) {
         EXPECT_EQ(group_of(name, 12), 0) << name;
     }
 }
 
 TEST(Catalogue, OrderIsGroupThenNameWhateverOrderItCameIn) {
     std::vector<CatalogueTensor> tensors;
-    for (const char* name : {"model.layers.10.b", "lm_head.weight", "model.layers.2.b", "model.embed_tokens.weight", "model.layers.1.a.w",
-                             "model.layers.2.B", "model.norm.weight", "mtp.layers.0.x"}) {
+    for (const char* name : {"model.layers.10.b", "lm_head.weight", "model.layers.2.b", "model.embed_tokens.weight",
+                             "model.layers.1.a.w", "model.layers.2.B", "model.norm.weight", "mtp.layers.0.x"}) {
         tensors.push_back(tensor(name));
     }
     const Catalogue first = Catalogue::create(tensors, 11).value();
-    EXPECT_THAT(names(first), ElementsAre("model.embed_tokens.weight", "mtp.layers.0.x", "model.layers.1.a.w", "model.layers.2.B",
-                                          "model.layers.2.b", "model.layers.10.b", "lm_head.weight", "model.norm.weight"));
+    EXPECT_THAT(names(first),
+                ElementsAre("model.embed_tokens.weight", "mtp.layers.0.x", "model.layers.1.a.w", "model.layers.2.B",
+                            "model.layers.2.b", "model.layers.10.b", "lm_head.weight", "model.norm.weight"));
     EXPECT_EQ(first.groups(), 13);
     std::mt19937 random(7);
     for (int round = 0; round < 20; ++round) {
@@ -64,7 +68,9 @@ TEST(Catalogue, OrderIsGroupThenNameWhateverOrderItCameIn) {
 }
 
 TEST(Catalogue, DigestSeesNamesDtypesAndShapes) {
-    const auto digest = [](std::vector<CatalogueTensor> tensors) { return Catalogue::create(std::move(tensors), 1).value().digest(); };
+    const auto digest = [](std::vector<CatalogueTensor> tensors) {
+        return Catalogue::create(std::move(tensors), 1).value().digest();
+    };
     const std::uint64_t base = digest({tensor("a", {4, 2}), tensor("b", {8})});
     EXPECT_NE(base, digest({tensor("a", {2, 4}), tensor("b", {8})}));
     EXPECT_NE(base, digest({tensor("a", {4, 2}), tensor("c", {8})}));
@@ -79,7 +85,8 @@ TEST(Catalogue, FindsEveryNameAlsoInACopy) {
     std::vector<CatalogueTensor> tensors;
     for (int layer = 0; layer < 50; ++layer) {
         for (int expert = 0; expert < 1400; ++expert) {
-            tensors.push_back(tensor("model.layers." + std::to_string(layer) + ".mlp.experts." + std::to_string(expert) + ".up_proj.weight"));
+            tensors.push_back(tensor("model.layers." + std::to_string(layer) + ".mlp.experts." +
+                                     std::to_string(expert) + ".up_proj.weight"));
         }
     }
     const Catalogue original = Catalogue::create(std::move(tensors), 50).value();

@@ -14,7 +14,8 @@ ModelConfig config(const char* text, std::string architecture = "LlamaForCausalL
     return ModelConfig::create(nlohmann::json::parse(text), std::move(architecture)).value();
 }
 
-constexpr const char* kMixed = R"({"hidden_size": 64, "rope_theta": 10000.0, "tie_word_embeddings": false, "model_type": "llama",
+constexpr const char* kMixed =
+    R"({"hidden_size": 64, "rope_theta": 10000.0, "tie_word_embeddings": false, "model_type": "llama",
     "mlp_only_layers": [], "rope_scaling": {"factor": 8.0}, "q_lora_rank": null, "torch_dtype": "bfloat16"})";
 
 TEST(ModelConfig, TakesTheArchitectureFromConfigJson) {
@@ -46,21 +47,22 @@ TEST(ModelConfig, SetRefusesUnknownKeysAndWrongTypes) {
     ModelConfig c = config(kMixed);
     const nlohmann::json before = c.json();
     EXPECT_THAT(c.set("hiden_size", "4").message(), HasSubstr("hidden_size"));
-    for (const auto& [key, value] : std::vector<std::pair<const char*, const char*>>{{"nothing", "1"},
-                                                                                     {"", "1"},
-                                                                                     {".", "1"},
-                                                                                     {"rope_scaling.nothing", "1"},
-                                                                                     {"hidden_size.x", "1"},
-                                                                                     {"hidden_size", "4.5"},
-                                                                                     {"hidden_size", "four"},
-                                                                                     {"hidden_size", ""},
-                                                                                     {"hidden_size", "true"},
-                                                                                     {"hidden_size", "99999999999999999999999"},
-                                                                                     {"tie_word_embeddings", "1"},
-                                                                                     {"tie_word_embeddings", "yes"},
-                                                                                     {"mlp_only_layers", "3"},
-                                                                                     {"rope_theta", "many"},
-                                                                                     {"rope_scaling", "[]"}}) {
+    for (const auto& [key, value] :
+         std::vector<std::pair<const char*, const char*>>{{"nothing", "1"},
+                                                          {"", "1"},
+                                                          {".", "1"},
+                                                          {"rope_scaling.nothing", "1"},
+                                                          {"hidden_size.x", "1"},
+                                                          {"hidden_size", "4.5"},
+                                                          {"hidden_size", "four"},
+                                                          {"hidden_size", ""},
+                                                          {"hidden_size", "true"},
+                                                          {"hidden_size", "99999999999999999999999"},
+                                                          {"tie_word_embeddings", "1"},
+                                                          {"tie_word_embeddings", "yes"},
+                                                          {"mlp_only_layers", "3"},
+                                                          {"rope_theta", "many"},
+                                                          {"rope_scaling", "[]"}}) {
         const Status status = c.set(key, value);
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << key << "=" << value;
         EXPECT_THAT(status.message(), HasSubstr(key));
@@ -69,7 +71,8 @@ TEST(ModelConfig, SetRefusesUnknownKeysAndWrongTypes) {
 }
 
 TEST(ModelConfig, UndottedKeysMeanTheTextModel) {
-    ModelConfig c = config(R"({"text_config": {"hidden_size": 8, "num_hidden_layers": 4}, "vision_config": {"hidden_size": 6},
+    ModelConfig c =
+        config(R"({"text_config": {"hidden_size": 8, "num_hidden_layers": 4}, "vision_config": {"hidden_size": 6},
                                "hidden_size": 1, "torch_dtype": "float32"})");
     EXPECT_TRUE(c.set("hidden_size", "16").ok());
     EXPECT_TRUE(c.set("vision_config.hidden_size", "12").ok());
