@@ -1,39 +1,26 @@
-// What runs for every chunk of a sync takes no heap memory. A program of its own, since it replaces operator new.
+// What runs for every chunk of a sync takes no heap memory. A program of its own, since counted_new.cc replaces operator new.
 #include "runtime/services/buffer.h"
 #include "runtime/services/copy_engine.h"
 #include "runtime/services/copy_thread.h"
 #include "runtime/services/tensor_values.h"
+#include "tests/services/counted_new.h"
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <new>
+#include <optional>
 #include <semaphore>
 #include <vector>
-
-namespace {
-std::atomic<long> allocations{0};
-}  // namespace
-
-void* operator new(std::size_t size) {
-    ++allocations;
-    if (void* memory = std::malloc(size == 0 ? 1 : size)) {
-        return memory;
-    }
-    throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace sluice {
 namespace {
 
 TEST(NoAllocationTest, OperatorNewIsCounted) {
-    const long before = allocations;
+    const test::AllocationCount allocations;
     const auto number = std::make_unique<int>(1);
-    EXPECT_EQ(allocations - before, *number);
+    EXPECT_EQ(allocations.so_far(), *number);
 }
 
 TEST(NoAllocationTest, CopiesHashesAndValues) {
@@ -45,7 +32,7 @@ TEST(NoAllocationTest, CopiesHashesAndValues) {
         {0, 0, 1024, Dims{1024}, Dims{2000}, Dims{1025}},
     };
     const StridedCopy narrowing{0, 0, 4, Dims{10, 10}, Dims{80, 4}, Dims{20, 2}};
-    const long before = allocations;
+    const test::AllocationCount allocations;
     ChunkHash hash;
     for (const StridedCopy& copy : copies) {
         strided_copy(copy, src.data(), dst.data());
@@ -55,13 +42,13 @@ TEST(NoAllocationTest, CopiesHashesAndValues) {
     converting_copy(narrowing, DType::kF32, DType::kBF16, src.data(), dst.data());
     fill_generated(1, DType::kBF16, 0, 100, 2, dst.data());
     EXPECT_NE(hash.digest(), 0u);
-    EXPECT_EQ(allocations - before, 0);
+    EXPECT_EQ(allocations.so_far(), 0);
 }
 
 TEST(NoAllocationTest, StagingReservations) {
     auto arena = StagingArena::create(1 << 20);
     ASSERT_TRUE(arena.ok());
-    const long before = allocations;
+    const test::AllocationCount allocations;
     std::optional<std::int64_t> held[64];
     for (int i = 0; i < 1000; ++i) {
         auto& slot = held[i * 7 % 64];
@@ -70,7 +57,7 @@ TEST(NoAllocationTest, StagingReservations) {
         }
         slot = arena->try_reserve(1 + i * 977 % 30'000);
     }
-    EXPECT_EQ(allocations - before, 0);
+    EXPECT_EQ(allocations.so_far(), 0);
 }
 
 class CountingJob final : public CopyJob {
@@ -93,11 +80,11 @@ TEST(NoAllocationTest, JobsOfTheCopyThread) {
         }
     };
     round();
-    const long before = allocations;
+    const test::AllocationCount allocations;
     for (int i = 0; i < 20; ++i) {
         round();
     }
-    EXPECT_EQ(allocations - before, 0);
+    EXPECT_EQ(allocations.so_far(), 0);
 }
 
 }  // namespace
