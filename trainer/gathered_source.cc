@@ -179,6 +179,18 @@ void GatheredSource::abort(const Status& cause) {
     released_->finish(cause);
 }
 
+void GatheredSource::release() {
+    if (session_ == nullptr) {
+        return;  // set-up did not come as far as this source
+    }
+    session_->set_flow(FlowId::kGather, nullptr, nullptr);
+    server_.reset();
+    engine_.reset();
+    slots_.reset();
+    staging_region_.reset();
+    session_ = nullptr;
+}
+
 void GatheredSource::close() {
     if (engine_) {
         engine_->close_keys();

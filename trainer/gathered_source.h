@@ -42,6 +42,7 @@ public:
     Status end(bool failed, Deadline deadline) override;
     void abort(const Status& cause) override;
     void close() override;
+    void release() override;
 
     /// Bytes that the last version pulled from peers.
     [[nodiscard]] std::int64_t bytes_pulled() const { return engine_ ? engine_->bytes_pulled() : 0; }

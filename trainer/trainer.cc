@@ -260,6 +260,7 @@ void Trainer::close() {
     session_.set_flow(FlowId::kSync, nullptr, nullptr);
     session_.set_abort_handler(nullptr);
     session_.loop().run_and_wait([this] {
+        source_.release();
         server_.reset();
         segment_regions_.clear();
         gather_regions_.clear();

@@ -56,8 +56,10 @@ public:
     virtual Status end(bool /*failed*/, Deadline /*deadline*/) { return ok_status(); }
     /// On the event loop: the version has failed somewhere; waits of gather() and end() must end.
     virtual void abort(const Status& /*cause*/) {}
-    /// On the event loop, before the links close.
+    /// On the event loop, before the links close: gives remote keys back.
     virtual void close() {}
+    /// On the event loop, when the links are closed: whatever belongs to the session ends here. The source itself may outlive it.
+    virtual void release() {}
 };
 
 }  // namespace sluice

@@ -1,0 +1,261 @@
+#include "runtime/exchange/coordination.h"
+#include "tests/exchange/fake_ranks.h"
+#include "tests/support/log_guard.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <semaphore>
+
+namespace sluice::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Verdict = Coordination::Verdict;
+
+std::future<Verdict> agree(FakeRanks& ranks, int rank, Status mine = ok_status(), std::chrono::milliseconds limit = 20s) {
+    return std::async(std::launch::async, [&ranks, rank, mine = std::move(mine), limit] {
+        return ranks.at(rank).coordination->agree("round", mine, Deadline::after(limit));
+    });
+}
+
+bool pending(std::future<Verdict>& verdict) { return verdict.wait_for(50ms) == std::future_status::timeout; }
+
+void expect_round_is_good(FakeRanks& ranks, const std::vector<int>& who) {
+    std::vector<std::future<Verdict>> verdicts;
+    for (const int rank : who) {
+        verdicts.push_back(agree(ranks, rank));
+    }
+    for (auto& verdict : verdicts) {
+        const Verdict got = verdict.get();
+        EXPECT_TRUE(got.status.ok()) << got.status.message();
+    }
+}
+
+TEST(CoordinationTest, VerdictComesWhenAllHaveReported) {
+    FakeRanks ranks(4);
+    for (int last = 0; last < 4; ++last) {
+        std::vector<std::future<Verdict>> verdicts;
+        for (int rank = 0; rank < 4; ++rank) {
+            if (rank != last) {
+                verdicts.push_back(agree(ranks, rank));
+            }
+        }
+        for (auto& verdict : verdicts) {
+            EXPECT_TRUE(pending(verdict)) << "rank " << last << " has not reported";
+        }
+        verdicts.push_back(agree(ranks, last));
+        for (auto& verdict : verdicts) {
+            EXPECT_TRUE(verdict.get().status.ok());
+        }
+    }
+    for (int rank = 0; rank < 4; ++rank) {
+        EXPECT_EQ(ranks.at(rank).aborts, 0);
+    }
+}
+
+TEST(CoordinationTest, OneRankAloneAgreesWithItself) {
+    FakeRanks ranks(1);
+    expect_round_is_good(ranks, {0});
+    const Verdict bad = agree(ranks, 0, internal_error("alone")).get();
+    EXPECT_EQ(bad.status.message(), "alone");
+    expect_round_is_good(ranks, {0});
+}
+
+// Whoever fails first, and whatever follows from it elsewhere, all are told the one cause, and all are told to stop.
+TEST(CoordinationTest, TheFirstCauseWinsOnEveryRank) {
+    FakeRanks ranks(4);
+    for (int culprit = 0; culprit < 4; ++culprit) {
+        std::vector<std::future<Verdict>> verdicts;
+        verdicts.push_back(agree(ranks, culprit, Status(StatusCode::kMismatch, "chunk 7 is wrong", 2)));
+        for (int rank = 0; rank < 4; ++rank) {
+            while (ranks.at(rank).aborts != culprit + 1) {
+                std::this_thread::sleep_for(1ms);
+            }
+        }
+        for (int rank = 0; rank < 4; ++rank) {
+            if (rank != culprit) {
+                verdicts.push_back(agree(ranks, rank, rank % 2 == 0 ? Status(StatusCode::kAborted, "stopped") : internal_error("later trouble")));
+            }
+        }
+        for (auto& verdict : verdicts) {
+            const Verdict got = verdict.get();
+            EXPECT_EQ(got.status.code(), StatusCode::kMismatch);
+            EXPECT_EQ(got.status.message(), "chunk 7 is wrong");
+            EXPECT_EQ(got.status.peer(), 2);
+            EXPECT_EQ(got.failed_rank, culprit);
+        }
+        for (int rank = 0; rank < 4; ++rank) {
+            EXPECT_EQ(ranks.at(rank).aborts, culprit + 1) << "once a round, rank " << rank;
+        }
+    }
+    expect_round_is_good(ranks, {0, 1, 2, 3});
+}
+
+TEST(CoordinationTest, ACauseWinsOverAnAbortThatWasReportedBefore) {
+    FakeRanks ranks(3);
+    auto aborted = agree(ranks, 2, Status(StatusCode::kAborted, "stopped"));
+    ranks.settle();
+    auto cause = agree(ranks, 1, internal_error("the cause"));
+    ranks.settle();
+    auto fine = agree(ranks, 0);
+    for (auto* verdict : {&aborted, &cause, &fine}) {
+        const Verdict got = verdict->get();
+        EXPECT_EQ(got.status.message(), "the cause");
+        EXPECT_EQ(got.failed_rank, 1);
+    }
+}
+
+TEST(CoordinationTest, LongErrorTextsAreCutAndNotRefused) {
+    FakeRanks ranks(2);
+    auto bad = agree(ranks, 1, internal_error(std::string(100'000, 'x')));
+    auto good = agree(ranks, 0);
+    EXPECT_EQ(good.get().status.code(), StatusCode::kInternal);
+    EXPECT_EQ(bad.get().status.code(), StatusCode::kInternal);
+    expect_round_is_good(ranks, {0, 1});
+}
+
+// The reports had gone to the coordinator that dies; the next one gets them again.
+TEST(CoordinationTest, TheNextRankTakesOverWhenTheCoordinatorDies) {
+    FakeRanks ranks(4);
+    for (int dead = 0; dead < 3; ++dead) {
+        std::vector<std::future<Verdict>> verdicts;
+        for (int rank = dead + 1; rank < 4; ++rank) {
+            verdicts.push_back(agree(ranks, rank));
+        }
+        for (auto& verdict : verdicts) {
+            EXPECT_TRUE(pending(verdict)) << "rank " << dead << " has not reported";
+        }
+        ranks.fabric().kill(ranks.at(dead).id);
+        for (auto& verdict : verdicts) {
+            const Verdict got = verdict.get();
+            EXPECT_EQ(got.status.code(), StatusCode::kPeerLost);
+            EXPECT_EQ(got.status.peer(), dead) << got.status.message();
+            EXPECT_EQ(got.failed_rank, dead);
+        }
+        std::vector<int> alive;
+        for (int rank = dead + 1; rank < 4; ++rank) {
+            alive.push_back(rank);
+        }
+        expect_round_is_good(ranks, alive);
+    }
+}
+
+TEST(CoordinationTest, TheNextRankTakesOverBeforeItHasReportedItself) {
+    FakeRanks ranks(3);
+    auto early = agree(ranks, 2);
+    EXPECT_TRUE(pending(early));
+    ranks.fabric().kill(ranks.at(0).id);
+    EXPECT_TRUE(pending(early)) << "rank 1 is alive and has not reported";
+    auto late = agree(ranks, 1);
+    EXPECT_EQ(early.get().status.peer(), 0);
+    EXPECT_EQ(late.get().status.peer(), 0);
+    expect_round_is_good(ranks, {1, 2});
+}
+
+// The coordinator's verdict has reached only one rank when it dies: the others get the same one.
+TEST(CoordinationTest, AVerdictThatOneRankKnowsIsEverybodys) {
+    for (const int left_out : {1, 2, 3}) {
+        SCOPED_TRACE(left_out);
+        FakeRanks ranks(4);
+        ranks.settle();
+        ranks.fabric().drop_messages(ranks.at(0).id, ranks.at(left_out).id, 1);
+        std::vector<std::future<Verdict>> verdicts;
+        for (int rank = 0; rank < 4; ++rank) {
+            verdicts.push_back(agree(ranks, rank));
+        }
+        for (int rank = 0; rank < 4; ++rank) {
+            if (rank != left_out) {
+                EXPECT_TRUE(verdicts[static_cast<std::size_t>(rank)].get().status.ok());
+            }
+        }
+        EXPECT_TRUE(pending(verdicts[static_cast<std::size_t>(left_out)]));
+        ranks.fabric().kill(ranks.at(0).id);
+        const Verdict got = verdicts[static_cast<std::size_t>(left_out)].get();
+        EXPECT_TRUE(got.status.ok()) << got.status.message();
+    }
+}
+
+TEST(CoordinationTest, TheDeathOfAnotherRankFailsTheRoundAndNotTheNext) {
+    FakeRanks ranks(3);
+    auto zero = agree(ranks, 0);
+    auto one = agree(ranks, 1);
+    ranks.fabric().kill(ranks.at(2).id);
+    for (auto* verdict : {&zero, &one}) {
+        const Verdict got = verdict->get();
+        EXPECT_EQ(got.status.code(), StatusCode::kPeerLost);
+        EXPECT_EQ(got.status.peer(), 2);
+    }
+    expect_round_is_good(ranks, {0, 1});
+}
+
+TEST(CoordinationTest, ARankThatIsAliveAndSilentIsNamedByTheDeadline) {
+    FakeRanks ranks(3);
+    auto zero = agree(ranks, 0, ok_status(), 150ms);
+    auto one = agree(ranks, 1, ok_status(), 250ms);
+    for (auto* verdict : {&zero, &one}) {
+        const Verdict got = verdict->get();
+        EXPECT_EQ(got.status.code(), StatusCode::kDeadlineExceeded);
+        EXPECT_NE(got.status.message().find("rank 2"), std::string::npos) << got.status.message();
+    }
+}
+
+// Keeps a loop from running, as a process that hangs does.
+class Hang : public LoopTask {
+public:
+    void run() override {
+        hangs.release();
+        go_on.acquire();
+    }
+    std::binary_semaphore hangs{0};
+    std::binary_semaphore go_on{0};
+};
+
+class CoordinationHeartbeatTest : public testing::TestWithParam<int> {};
+
+TEST_P(CoordinationHeartbeatTest, ARankThatHangsIsFound) {
+    const int hung = GetParam();
+    FakeRanks ranks(3, {100ms, 600ms});
+    for (int rank = 0; rank < 3; ++rank) {
+        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).coordination->start_heartbeats(); });
+    }
+    expect_round_is_good(ranks, {0, 1, 2});
+    const ExpectedLog stale("unknown or lost", ExpectedLog::Presence::kAllowed);  // what waited for the hung rank, or came of it
+    Hang hang;
+    ranks.at(hung).loop.post(hang);
+    hang.hangs.acquire();
+    std::vector<std::future<Verdict>> verdicts;
+    for (int rank = 0; rank < 3; ++rank) {
+        if (rank != hung) {
+            verdicts.push_back(agree(ranks, rank));
+        }
+    }
+    for (auto& verdict : verdicts) {
+        const Verdict got = verdict.get();
+        EXPECT_EQ(got.status.code(), StatusCode::kPeerLost);
+        EXPECT_EQ(got.status.peer(), hung) << got.status.message();
+        EXPECT_NE(got.status.message().find("no sign of life"), std::string::npos) << got.status.message();
+    }
+    hang.go_on.release();
+    ranks.settle();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CoordinationHeartbeatTest, testing::Values(0, 1, 2));
+
+TEST(CoordinationHeartbeatTest, NobodyIsLostWhileAllLive) {
+    FakeRanks ranks(3, {20ms, 2s});
+    for (int rank = 0; rank < 3; ++rank) {
+        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).coordination->start_heartbeats(); });
+    }
+    for (int round = 0; round < 20; ++round) {
+        std::this_thread::sleep_for(10ms);
+        expect_round_is_good(ranks, {0, 1, 2});
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+        EXPECT_EQ(ranks.at(rank).losses, 0);
+    }
+}
+
+}  // namespace
+}  // namespace sluice::test

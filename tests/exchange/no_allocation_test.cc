@@ -1,0 +1,143 @@
+// From the second version on a sync takes no heap memory of ours, registers nothing and lets no pool grow. A program of its own,
+// since it replaces operator new.
+#include "tests/exchange/sync_bed.h"
+#include "tests/services/counted_new.h"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <optional>
+
+namespace sluice::test {
+namespace {
+
+using PathChoice = RouteOptions::PathChoice;
+
+struct SteadyCase {
+    Network network;
+    SourceKind source;
+    PathChoice path;
+};
+
+std::string name_of(const SteadyCase& c) {
+    return to_string(c.network) + (c.source == SourceKind::kResident ? "_resident_" : "_gathered_") + (c.path == PathChoice::kPacked ? "packed" : "direct");
+}
+void PrintTo(const SteadyCase& c, std::ostream* out) { *out << name_of(c); }
+
+class SteadySyncTest : public testing::TestWithParam<SteadyCase> {};
+
+// Allocations of all threads from the moment that every rank is about to call sync() until the last call has returned.
+int allocations_of_sync(SyncBed& bed, std::uint64_t version) {
+    std::optional<AllocationCount> counter;
+    int counted = -1;
+    std::barrier start(bed.size(), [&]() noexcept { counter.emplace(); });
+    std::barrier stop(bed.size(), [&]() noexcept {
+        counted = counter->so_far();
+        counter.reset();
+    });
+    std::vector<Status> statuses(static_cast<std::size_t>(bed.size()));
+    bed.each_rank([&](BedRank& rank) {
+        rank.prepare(version);
+        start.arrive_and_wait();
+        Status status = rank.sync(version);
+        stop.arrive_and_wait();
+        statuses[static_cast<std::size_t>(rank.world_rank())] = std::move(status);
+    });
+    for (const Status& status : statuses) {
+        EXPECT_TRUE(status.ok()) << status.message();
+    }
+    return counted;
+}
+
+std::int64_t packed_chunks(const OwnerRoute& route) {
+    std::int64_t chunks = 0;
+    for (const ServedDemand& demand : route.demands) {
+        for (const ServedChunk& chunk : demand.chunks) {
+            chunks += chunk.path == Path::kPacked ? static_cast<std::int64_t>(demand.workers.size()) : 0;
+        }
+    }
+    return chunks;
+}
+
+// What a flow may send in a version, both ways: per consumer one kBegin, and per group kHashes, kPublish and kRelease; per packed chunk
+// kPacked and kSlotRead.
+std::int64_t most_messages(const OwnerRoute& route) {
+    std::int64_t messages = 2 * packed_chunks(route);
+    for (const ServedDemand& demand : route.demands) {
+        const auto consumers = static_cast<std::int64_t>(demand.workers.size());
+        messages += consumers * (1 + 3 * static_cast<std::int64_t>(route.group_order.size()));
+    }
+    return messages;
+}
+
+std::int64_t registrations(SyncBed& bed) {
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < bed.size(); ++rank) {
+        sum += bed.rank(rank).session().registrations();
+    }
+    return sum;
+}
+std::int64_t growth(SyncBed& bed) {
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < bed.size(); ++rank) {
+        sum += bed.rank(rank).session().pool_growth();
+    }
+    return sum;
+}
+std::int64_t messages(SyncBed& bed) {
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < bed.size(); ++rank) {
+        sum += bed.rank(rank).session().messages_sent();
+    }
+    return sum;
+}
+
+TEST_P(SteadySyncTest, LaterVersionsTakeNothing) {
+    BedOptions options;
+    options.trainer = "tp=2";
+    options.workers = {"tp=2"};
+    options.source = GetParam().source;
+    options.route.path = GetParam().path;
+    options.settings.heartbeat_interval = std::chrono::minutes(10);  // their number depends on how long a sync takes
+    options.settings.heartbeat_dead_after = std::chrono::minutes(30);
+    SyncBed bed(options, GetParam().network);
+    bed.create();
+    bed.sync(1);
+    std::int64_t most = 2 * bed.size();  // report and verdict
+    std::int64_t packed = 0;
+    for (int t = 0; t < bed.model().trainers; ++t) {
+        const RankPlan& plan = bed.trainer(t).trainer().plan();
+        most += most_messages(plan.owner_route) + most_messages(plan.gather_owner_route);
+        packed += packed_chunks(plan.owner_route);
+    }
+    EXPECT_EQ(packed > 0, GetParam().path == PathChoice::kPacked);
+    for (std::uint64_t version = 2; version <= 4; ++version) {
+        const std::int64_t registered = registrations(bed);
+        const std::int64_t grown = growth(bed);
+        const std::int64_t sent = messages(bed);
+        EXPECT_EQ(allocations_of_sync(bed, version), 0) << "version " << version;
+        EXPECT_EQ(registrations(bed), registered);
+        EXPECT_EQ(growth(bed), grown);
+        EXPECT_LE(messages(bed) - sent, most);
+        EXPECT_GT(messages(bed) - sent, bed.size());
+        bed.expect_right(version);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SteadySyncTest,
+                         testing::Values(SteadyCase{Network::kUcxCma, SourceKind::kResident, PathChoice::kDirect},
+                                         SteadyCase{Network::kUcxCma, SourceKind::kResident, PathChoice::kPacked},
+                                         SteadyCase{Network::kUcxCma, SourceKind::kGathered, PathChoice::kDirect},
+                                         SteadyCase{Network::kUcxCma, SourceKind::kGathered, PathChoice::kPacked},
+                                         SteadyCase{Network::kUcxTcp, SourceKind::kResident, PathChoice::kDirect},
+                                         SteadyCase{Network::kUcxTcp, SourceKind::kGathered, PathChoice::kPacked}),
+                         [](const auto& instance) { return name_of(instance.param); });
+
+TEST(SteadySyncTest, AllocationsAreCounted) {
+    const AllocationCount count;
+    delete new int(1);
+    EXPECT_GE(count.so_far(), 1);
+}
+
+}  // namespace
+}  // namespace sluice::test

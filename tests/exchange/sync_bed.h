@@ -1,0 +1,154 @@
+#pragma once
+
+#include "planner/catalogue.h"
+#include "planner/demand.h"
+#include "planner/gather.h"
+#include "planner/layout.h"
+#include "planner/model_config.h"
+#include "planner/ownership.h"
+#include "planner/trainer_ownership.h"
+#include "runtime/base/settings.h"
+#include "runtime/exchange/bootstrap.h"
+#include "runtime/exchange/session.h"
+#include "runtime/services/buffer.h"
+#include "tests/transport/network.h"
+#include "trainer/trainer.h"
+#include "transport/fake/fake_transport.h"
+#include "worker/worker.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// Whole syncs of a small model for tests: ranks made as the command line makes them, each with memory of its own, values that
+/// say which tensor, element and version they are, and a check of every byte that a worker has.
+namespace sluice::test {
+
+/// Limits that suit a small model on a busy machine.
+Settings bed_settings();
+
+struct BedOptions {
+    std::string model = "Qwen3-30B-A3B";
+    std::vector<std::pair<std::string, std::string>> fields;  ///< Config fields; empty = the small Qwen3-MoE.
+    std::string trainer = "tp=2";
+    std::vector<std::string> workers = {"tp=2"};
+    SourceKind source = SourceKind::kResident;
+    RouteOptions route{.chunk_bytes = 4096};
+    bool hashes = true;
+    Settings settings = bed_settings();
+};
+
+/// The model and the layouts, as every rank derives them from the options.
+struct BedModel {
+    explicit BedModel(const BedOptions& options);
+
+    /// The whole tensor, as it is in `version`.
+    [[nodiscard]] std::vector<std::byte> tensor(TensorId id, std::uint64_t version) const;
+    /// By ParameterId: the demand's records applied to whole tensors, zeros where it declares a fill, poison elsewhere.
+    [[nodiscard]] std::vector<std::vector<std::byte>> parameters(const Demand& demand, std::uint64_t version) const;
+
+    ModelConfig config;
+    Catalogue catalogue;
+    TrainerLayout trainer;
+    std::vector<WorkerLayout> pools;
+    int trainers = 0;
+    int workers = 0;
+    [[nodiscard]] int ranks() const { return trainers + workers; }
+};
+
+/// One rank: trainers first, then the pools in order.
+class BedRank {
+public:
+    BedRank(const BedOptions& options, const BedModel& model, int world_rank);
+
+    /// May be changed before create().
+    Worker::Hooks hooks;
+    Worker::Options worker_options;
+    Trainer::Options trainer_options;
+
+    Status create(Bootstrap& bootstrap, const Session::TransportFactory& open_transport);
+    /// A trainer's weights become those of `version`; a worker's parameters become poison.
+    void prepare(std::uint64_t version);
+    Status sync(std::uint64_t version);
+    /// Collective, like Worker::close and Trainer::close.
+    void close();
+
+    /// Names of a worker's parameters that are not exactly those of `version`.
+    [[nodiscard]] std::vector<std::string> wrong_parameters(std::uint64_t version) const;
+
+    [[nodiscard]] bool is_trainer() const { return world_rank_ < model_.trainers; }
+    [[nodiscard]] int own_rank() const { return is_trainer() ? world_rank_ : world_rank_ - model_.trainers; }
+    [[nodiscard]] int world_rank() const { return world_rank_; }
+    [[nodiscard]] Trainer& trainer() { return *trainer_; }
+    [[nodiscard]] Worker& worker() { return *worker_; }
+    [[nodiscard]] Session& session() { return *session_; }
+    [[nodiscard]] const Demand& demand() const { return demand_; }
+    /// A trainer's stored weights, a worker's parameters.
+    [[nodiscard]] std::span<std::byte> memory() { return memory_->bytes(); }
+    [[nodiscard]] std::byte* parameter(ParameterId id) const { return store_.address(id); }
+
+private:
+    Status prepare_trainer();
+    Status prepare_worker();
+
+    const BedOptions& options_;
+    const BedModel& model_;
+    int world_rank_;
+    int demand_key_ = 0;
+    std::optional<Buffer> memory_;
+    Ownership offered_, stored_;
+    std::unique_ptr<WeightSource> source_;
+    Demand demand_;
+    ParameterStore store_;
+    std::unique_ptr<Session> session_;
+    std::unique_ptr<Trainer> trainer_;
+    std::unique_ptr<Worker> worker_;
+};
+
+/// How to open a UCX transport for `network`.
+Session::TransportFactory ucx_factory(Network network);
+
+/// All ranks in this process. Whatever is collective runs on one thread per rank.
+class SyncBed {
+public:
+    explicit SyncBed(BedOptions options, Network network = Network::kFakeOneSided);
+    /// Closes.
+    ~SyncBed();
+    SyncBed(const SyncBed&) = delete;
+    SyncBed& operator=(const SyncBed&) = delete;
+
+    /// By world rank. Whoever wants other options or hooks sets them at the ranks first.
+    std::vector<Status> try_create();
+    /// The same, and fails the test when a rank could not.
+    void create();
+    /// Prepares and syncs every rank that is not in `without`; by world rank (ok for those left out).
+    std::vector<Status> try_sync(std::uint64_t version, const std::vector<int>& without = {});
+    /// The same; fails the test unless all ranks are ok and every parameter is right.
+    void sync(std::uint64_t version);
+    void expect_right(std::uint64_t version);
+    void close();
+    /// Runs `work` for every rank, each on a thread of its own, and waits for all.
+    void each_rank(const std::function<void(BedRank&)>& work);
+
+    [[nodiscard]] const BedModel& model() const { return model_; }
+    [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+    [[nodiscard]] BedRank& rank(int world_rank) { return *ranks_[static_cast<std::size_t>(world_rank)]; }
+    [[nodiscard]] BedRank& trainer(int own_rank) { return rank(own_rank); }
+    [[nodiscard]] BedRank& worker(int own_rank) { return rank(model_.trainers + own_rank); }
+    [[nodiscard]] transport::FakeFabric& fabric() { return fabric_; }
+    [[nodiscard]] transport::FakeId fake_id(int world_rank) const { return fake_ids_[static_cast<std::size_t>(world_rank)]; }
+
+private:
+    BedOptions options_;
+    BedModel model_;
+    Network network_;
+    transport::FakeFabric fabric_;
+    std::vector<transport::FakeId> fake_ids_;
+    std::vector<std::unique_ptr<BedRank>> ranks_;
+    bool closed_ = false;
+};
+
+}  // namespace sluice::test
