@@ -36,10 +36,12 @@ void BoxWriter::write(const CodedBox& box, CodedBox& previous) {
     const StridedCopy& before = previous.copy;
     const bool new_dims = copy.sizes.size() != before.sizes.size();
     std::int64_t flags = 0;
-    flags |= box.source_dtype != previous.source_dtype || box.parameter_dtype != previous.parameter_dtype ? kNewDtypes : 0;
+    flags |=
+        box.source_dtype != previous.source_dtype || box.parameter_dtype != previous.parameter_dtype ? kNewDtypes : 0;
     flags |= copy.item != before.item ? kNewItem : 0;
     flags |= new_dims || copy.sizes != before.sizes ? kNewSizes : 0;
-    flags |= new_dims || copy.src_strides != before.src_strides || copy.dst_strides != before.dst_strides ? kNewStrides : 0;
+    flags |=
+        new_dims || copy.src_strides != before.src_strides || copy.dst_strides != before.dst_strides ? kNewStrides : 0;
     out_.Add(static_cast<std::int64_t>(copy.sizes.size()) * kFlagCount + flags);
     out_.Add(box.parameter - previous.parameter);
     out_.Add(box.place - previous.place);
@@ -127,7 +129,8 @@ std::optional<CodedBox> BoxReader::read(CodedBox& previous) {
     return box;
 }
 
-std::optional<std::int64_t> side_extent(std::int64_t offset, std::int64_t item, const Dims& sizes, const Dims& strides) {
+std::optional<std::int64_t> side_extent(std::int64_t offset, std::int64_t item, const Dims& sizes,
+                                        const Dims& strides) {
     if (offset < 0 || item <= 0) {
         return std::nullopt;
     }

@@ -31,7 +31,9 @@ public:
           nodes_(trainer_nodes_ + nodes_for(workers)) {}
 
     [[nodiscard]] std::size_t nodes() const { return nodes_; }
-    [[nodiscard]] std::size_t trainer_node(int rank) const { return static_cast<std::size_t>(rank / spec_.gpus_per_node); }
+    [[nodiscard]] std::size_t trainer_node(int rank) const {
+        return static_cast<std::size_t>(rank / spec_.gpus_per_node);
+    }
     [[nodiscard]] std::size_t worker_node(int rank) const {
         return trainer_nodes_ + static_cast<std::size_t>(rank / spec_.gpus_per_node);
     }
@@ -115,7 +117,8 @@ double first_gather(const ClusterSpec& spec, const Cluster& cluster, const Plan&
             }
             const bool inside = cluster.trainer_node(chunk.owner) == cluster.trainer_node(static_cast<int>(rank));
             const double rate = (inside ? spec.nvlink_gbps : spec.nic_gbps) * kBytesPerGbit;
-            seconds += rate > 0 && chunk.owner != static_cast<int>(rank) ? static_cast<double>(chunk.wire_bytes) / rate : 0;
+            seconds +=
+                rate > 0 && chunk.owner != static_cast<int>(rank) ? static_cast<double>(chunk.wire_bytes) / rate : 0;
         }
         most = std::max(most, seconds);
     }
@@ -201,7 +204,8 @@ CostBound cost_bound(const ClusterSpec& spec, const Plan& plan, std::span<const 
     out.ingress_s = slowest(cluster, total.in, &in_node);
     out.egress_s = slowest(cluster, total.out, &out_node);
     out.wire_s = std::max(out.ingress_s, out.egress_s);
-    out.worst_link = out.ingress_s >= out.egress_s ? cluster.describe(in_node, "ingress") : cluster.describe(out_node, "egress");
+    out.worst_link =
+        out.ingress_s >= out.egress_s ? cluster.describe(in_node, "ingress") : cluster.describe(out_node, "egress");
 
     std::int64_t last_chunk = 0;
     for (const Route& route : plan.routes) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 namespace sluice {
@@ -47,31 +48,36 @@ CopyRecord identity_copy(const CatalogueTensor& tensor, const OwnedRegion& regio
 
 // One route out of the two of a rank, in the order in which groups are gathered.
 Route merge_routes(Route dense, Route experts, const std::vector<std::size_t>& position) {
-    Route out = std::move(dense);
-    out.chunks.insert(out.chunks.end(), std::make_move_iterator(experts.chunks.begin()),
-                      std::make_move_iterator(experts.chunks.end()));
-    std::stable_sort(out.chunks.begin(), out.chunks.end(), [&](const Chunk& a, const Chunk& b) {
-        return position[static_cast<std::size_t>(a.group)] < position[static_cast<std::size_t>(b.group)];
-    });
+    Route out;
+    out.workers = std::move(dense.workers);
+    std::merge(std::make_move_iterator(dense.chunks.begin()), std::make_move_iterator(dense.chunks.end()),
+               std::make_move_iterator(experts.chunks.begin()), std::make_move_iterator(experts.chunks.end()),
+               std::back_inserter(out.chunks), [&](const Chunk& a, const Chunk& b) {
+                   return position[static_cast<std::size_t>(a.group)] < position[static_cast<std::size_t>(b.group)];
+               });
     return out;
 }
 
 }  // namespace
 
-Result<Ownership> shard_ownership(const Catalogue& catalogue, const ModelConfig& config, const TrainerLayout& layout, int rank) {
+Result<Ownership> shard_ownership(const Catalogue& catalogue, const ModelConfig& config, const TrainerLayout& layout,
+                                  int rank) {
     return trainer_ownership(catalogue, config, layout, rank, SourceKind::kResident);
 }
 
-Result<GatherDemand> gather_demand(const Catalogue& catalogue, const ModelConfig& config, const TrainerLayout& layout, int rank) {
+Result<GatherDemand> gather_demand(const Catalogue& catalogue, const ModelConfig& config, const TrainerLayout& layout,
+                                   int rank) {
     SLUICE_ASSIGN_OR_RETURN(const RankStorage storage, rank_storage(catalogue, config, layout, rank));
-    SLUICE_ASSIGN_OR_RETURN(const Ownership offered, trainer_ownership(catalogue, config, layout, rank, SourceKind::kGathered));
+    SLUICE_ASSIGN_OR_RETURN(const Ownership offered,
+                            trainer_ownership(catalogue, config, layout, rank, SourceKind::kGathered));
     GatherDemand out;
     std::vector<ParameterId> buffer_of(static_cast<std::size_t>(catalogue.groups()), -1);
     for (std::size_t group = 0; group < offered.gathered_bytes.size(); ++group) {
         if (offered.gathered_bytes[group] > 0) {
             buffer_of[group] = static_cast<ParameterId>(out.groups.size());
             out.groups.push_back(static_cast<GroupId>(group));
-            out.dense.parameters.push_back({fmt::format("group {}", group), DType::kU8, Dims{offered.gathered_bytes[group]}});
+            out.dense.parameters.push_back(
+                {fmt::format("group {}", group), DType::kU8, Dims{offered.gathered_bytes[group]}});
         }
     }
     out.experts.parameters = out.dense.parameters;
@@ -89,14 +95,15 @@ Result<GatherDemand> gather_demand(const Catalogue& catalogue, const ModelConfig
     }
     const TrainerLayout::Coordinates me = layout.coordinates(rank);
     out.dense_owners = peers(layout, rank, [&](const TrainerLayout::Coordinates& c) { return c.dp == me.dp; });
-    out.expert_owners = layout.fsdp > 1 ? out.dense_owners : peers(layout, rank, [&](const TrainerLayout::Coordinates& c) {
-        return c.ep == me.ep && c.edp == me.edp;
-    });
+    out.expert_owners =
+        layout.fsdp > 1 ? out.dense_owners : peers(layout, rank, [&](const TrainerLayout::Coordinates& c) {
+            return c.ep == me.ep && c.edp == me.edp;
+        });
     return out;
 }
 
-Result<Plan> route_gather(const Catalogue& catalogue, std::span<const Ownership> shards, std::span<const GatherDemand> demands,
-                          const RouteOptions& options) {
+Result<Plan> route_gather(const Catalogue& catalogue, std::span<const Ownership> shards,
+                          std::span<const GatherDemand> demands, const RouteOptions& options) {
     std::vector<DemandRequest> requests;
     for (std::size_t rank = 0; rank < demands.size(); ++rank) {
         const int self = static_cast<int>(rank);
@@ -112,7 +119,8 @@ Result<Plan> route_gather(const Catalogue& catalogue, std::span<const Ownership>
         position[static_cast<std::size_t>(out.group_order[i])] = i;
     }
     for (std::size_t rank = 0; rank < demands.size(); ++rank) {
-        out.routes.push_back(merge_routes(std::move(both.routes[2 * rank]), std::move(both.routes[2 * rank + 1]), position));
+        out.routes.push_back(
+            merge_routes(std::move(both.routes[2 * rank]), std::move(both.routes[2 * rank + 1]), position));
     }
     return out;
 }
@@ -123,7 +131,9 @@ GatherBytes gather_bytes(const TrainerLayout& layout, int rank, const GatherDema
         std::int64_t begin = 0;
         bool expert = false;
     };
-    const auto before = [](const Place& a, const Place& b) { return std::pair(a.buffer, a.begin) < std::pair(b.buffer, b.begin); };
+    const auto before = [](const Place& a, const Place& b) {
+        return std::pair(a.buffer, a.begin) < std::pair(b.buffer, b.begin);
+    };
     std::vector<Place> places;
     for (const CopyRecord& record : demand.dense.records) {
         places.push_back({record.parameter, record.copy.dst_offset, false});
@@ -138,14 +148,15 @@ GatherBytes gather_bytes(const TrainerLayout& layout, int rank, const GatherDema
     for (const Chunk& chunk : route.chunks) {
         const TrainerLayout::Coordinates peer = layout.coordinates(chunk.owner);
         for (const Piece& piece : chunk.pieces) {
-            const auto after = std::upper_bound(places.begin(), places.end(), Place{piece.parameter, piece.copy.dst_offset, false}, before);
+            const auto after = std::upper_bound(places.begin(), places.end(),
+                                                Place{piece.parameter, piece.copy.dst_offset, false}, before);
             // With fsdp there is no expert grid: experts are gathered like everything else.
             const bool expert = layout.fsdp == 1 && after != places.begin() && std::prev(after)->expert;
-            std::int64_t& over = chunk.owner == rank    ? bytes.local
-                                 : peer.pp != me.pp     ? bytes.pp
-                                 : expert               ? (peer.ep != me.ep ? bytes.ep : bytes.etp)
-                                 : peer.tp != me.tp     ? bytes.tp
-                                                        : bytes.fsdp;
+            std::int64_t& over = chunk.owner == rank ? bytes.local
+                                 : peer.pp != me.pp  ? bytes.pp
+                                 : expert            ? (peer.ep != me.ep ? bytes.ep : bytes.etp)
+                                 : peer.tp != me.tp  ? bytes.tp
+                                                     : bytes.fsdp;
             over += piece.wire_bytes();
         }
     }

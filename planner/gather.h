@@ -17,7 +17,8 @@ namespace sluice {
 
 /// What trainer rank `rank` really stores: its shards, in segment 0. The owners' side of a gather; the same memory that
 /// trainer_ownership offers.
-Result<Ownership> shard_ownership(const Catalogue& catalogue, const ModelConfig& config, const TrainerLayout& layout, int rank);
+Result<Ownership> shard_ownership(const Catalogue& catalogue, const ModelConfig& config, const TrainerLayout& layout,
+                                  int rank);
 
 /// What trainer rank `rank` pulls from its peers before it can publish: the tensors that it stores in part, made whole.
 /// Both demands have the same parameters: one buffer per group that has anything to gather, dtype u8, named "group N", of the
@@ -32,12 +33,13 @@ struct GatherDemand {
     /// Group of each parameter.
     std::vector<GroupId> groups;
 };
-Result<GatherDemand> gather_demand(const Catalogue& catalogue, const ModelConfig& config, const TrainerLayout& layout, int rank);
+Result<GatherDemand> gather_demand(const Catalogue& catalogue, const ModelConfig& config, const TrainerLayout& layout,
+                                   int rank);
 
 /// Routes the gathers of all trainer ranks over their shards: route r is that of rank r, its parameters are those of demands[r], its
 /// only worker is r. Chunks whose owner is the rank itself have Path::kMapped: local copies.
-Result<Plan> route_gather(const Catalogue& catalogue, std::span<const Ownership> shards, std::span<const GatherDemand> demands,
-                          const RouteOptions& options);
+Result<Plan> route_gather(const Catalogue& catalogue, std::span<const Ownership> shards,
+                          std::span<const GatherDemand> demands, const RouteOptions& options);
 
 /// Bytes that a rank gathers, by the grid over which they come. A plan with anything over ep or pp is a wrong one.
 struct GatherBytes {

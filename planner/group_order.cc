@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 namespace sluice {
 
@@ -26,14 +28,15 @@ std::vector<GroupId> group_order(const Catalogue& catalogue, std::span<const Own
     std::vector<std::pair<int, int>> next_position;  // (stage, groups so far)
     for (GroupId group = 0; group < catalogue.groups(); ++group) {
         const int stage = stage_of[static_cast<std::size_t>(group)];
-        auto it = std::find_if(next_position.begin(), next_position.end(), [&](const auto& s) { return s.first == stage; });
+        auto it =
+            std::find_if(next_position.begin(), next_position.end(), [&](const auto& s) { return s.first == stage; });
         if (it == next_position.end()) {
             it = next_position.insert(next_position.end(), {stage, 0});
         }
         places.push_back({stage == kNobody ? kNobody : it->second++, stage, group});
     }
-    std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-        return a.position != b.position ? a.position < b.position : a.stage < b.stage;
+    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+        return std::tie(a.position, a.stage, a.group) < std::tie(b.position, b.stage, b.group);
     });
     std::vector<GroupId> order;
     for (const Place& place : places) {

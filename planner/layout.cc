@@ -59,8 +59,8 @@ Result<std::vector<int>> parse_stages(std::string_view what, const KeyValue& ite
         const std::size_t slash = rest.find('/');
         const auto layers = parse_number(what, {item.key, rest.substr(0, slash)}, 1);
         if (!layers.ok()) {
-            return invalid_argument(
-                fmt::format("{} layout: stages={} must be layer counts separated by '/', such as 12/12/10", what, item.value));
+            return invalid_argument(fmt::format(
+                "{} layout: stages={} must be layer counts separated by '/', such as 12/12/10", what, item.value));
         }
         stages.push_back(*layers);
         if (slash == std::string_view::npos) {
@@ -102,7 +102,8 @@ Result<TrainerLayout> TrainerLayout::parse(std::string_view text) {
             fsdp_given = fsdp_given || item.key == "fsdp";
         } else if (item.key == "format") {
             if (item.value != "hf" && item.value != "megatron") {
-                return invalid_argument(fmt::format("trainer layout: format={} is not known; use hf or megatron", item.value));
+                return invalid_argument(
+                    fmt::format("trainer layout: format={} is not known; use hf or megatron", item.value));
             }
             out.format = item.value == "hf" ? TrainerFormat::kHf : TrainerFormat::kMegatron;
         } else if (item.key == "stages") {
@@ -126,12 +127,13 @@ Result<TrainerLayout> TrainerLayout::parse(std::string_view text) {
     const std::int64_t stage_ranks = static_cast<std::int64_t>(out.tp) * out.dp;
     const std::int64_t expert_ranks = static_cast<std::int64_t>(out.ep) * out.etp;
     if (expert_ranks > stage_ranks || stage_ranks % expert_ranks != 0) {
-        return invalid_argument(
-            fmt::format("trainer layout: ep*etp={} must divide tp*dp={}; change ep, etp, tp or dp", expert_ranks, stage_ranks));
+        return invalid_argument(fmt::format("trainer layout: ep*etp={} must divide tp*dp={}; change ep, etp, tp or dp",
+                                            expert_ranks, stage_ranks));
     }
     if (!out.stages.empty() && static_cast<int>(out.stages.size()) != out.pp) {
-        return invalid_argument(fmt::format("trainer layout: stages={} names {} stages but pp={}; give one count per stage",
-                                            fmt::join(out.stages, "/"), out.stages.size(), out.pp));
+        return invalid_argument(
+            fmt::format("trainer layout: stages={} names {} stages but pp={}; give one count per stage",
+                        fmt::join(out.stages, "/"), out.stages.size(), out.pp));
     }
     return out;
 }
@@ -173,8 +175,8 @@ Result<std::vector<int>> TrainerLayout::stage_bounds(int layers) const {
     std::vector<int> bounds{0};
     if (stages.empty()) {
         if (pp > layers) {
-            return invalid_argument(fmt::format(
-                "trainer layout: pp={} is more than the model's {} layers; lower pp", pp, layers));
+            return invalid_argument(
+                fmt::format("trainer layout: pp={} is more than the model's {} layers; lower pp", pp, layers));
         }
         for (int s = 0; s < pp; ++s) {
             bounds.push_back(bounds.back() + layers / pp + (s < layers % pp ? 1 : 0));
@@ -185,9 +187,10 @@ Result<std::vector<int>> TrainerLayout::stage_bounds(int layers) const {
         bounds.push_back(bounds.back() + count);
     }
     if (static_cast<int>(stages.size()) != pp || bounds.back() != layers) {
-        return invalid_argument(fmt::format("trainer layout: stages={} adds up to {} layers in {} stages, but the model has {} "
-                                            "layers and pp={}; make them agree",
-                                            fmt::join(stages, "/"), bounds.back(), stages.size(), layers, pp));
+        return invalid_argument(
+            fmt::format("trainer layout: stages={} adds up to {} layers in {} stages, but the model has {} "
+                        "layers and pp={}; make them agree",
+                        fmt::join(stages, "/"), bounds.back(), stages.size(), layers, pp));
     }
     return bounds;
 }

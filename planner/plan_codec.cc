@@ -60,8 +60,8 @@ Result<std::vector<std::int32_t>> read_numbers(PlanMessage kind, const char* wha
     return out;
 }
 
-Result<std::vector<GroupId>> read_group_order(PlanMessage kind, const google::protobuf::RepeatedField<std::uint32_t>& field,
-                                              int groups) {
+Result<std::vector<GroupId>> read_group_order(PlanMessage kind,
+                                              const google::protobuf::RepeatedField<std::uint32_t>& field, int groups) {
     SLUICE_ASSIGN_OR_RETURN(std::vector<GroupId> order, read_numbers(kind, "group", field, groups));
     std::vector<bool> seen(static_cast<std::size_t>(std::max(0, groups)), false);
     for (const GroupId group : order) {
@@ -74,7 +74,8 @@ Result<std::vector<GroupId>> read_group_order(PlanMessage kind, const google::pr
 }
 
 // Sizes of segments and buffers.
-Result<std::vector<std::int64_t>> read_sizes(PlanMessage kind, const google::protobuf::RepeatedField<std::uint64_t>& field) {
+Result<std::vector<std::int64_t>> read_sizes(PlanMessage kind,
+                                             const google::protobuf::RepeatedField<std::uint64_t>& field) {
     std::vector<std::int64_t> out;
     for (const std::uint64_t value : field) {
         if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
@@ -122,7 +123,8 @@ Status read_parameters(PlanMessage kind, const wire::Parameters& in, std::vector
         parameter.name = in.names(i);
         if (!valid_dtype(in.dtypes(i)) || in.ranks(i) > kMostDims ||
             static_cast<std::int64_t>(in.ranks(i)) > in.sizes_size() - next_size) {
-            return impossible(kind, fmt::format("parameter {} has dtype {} and {} dimensions", i, in.dtypes(i), in.ranks(i)));
+            return impossible(kind,
+                              fmt::format("parameter {} has dtype {} and {} dimensions", i, in.dtypes(i), in.ranks(i)));
         }
         parameter.dtype = static_cast<DType>(in.dtypes(i));
         for (std::uint32_t d = 0; d < in.ranks(i); ++d) {
@@ -182,11 +184,14 @@ Result<Demand> read_demand(PlanMessage kind, const wire::Demand& in, const Catal
         if (box->place < 0 || static_cast<std::uint64_t>(box->place) >= catalogue.size() ||
             !valid_parameter(box->parameter, out.parameters.size()) || !valid_item(*box) ||
             !fits_source(box->copy, catalogue[static_cast<TensorId>(box->place)].bytes()) ||
-            !fits_parameter(box->copy, destination_item(*box), out.parameters[static_cast<std::size_t>(box->parameter)].bytes())) {
-            return impossible(kind, fmt::format("copy record {} leaves its tensor {} or its parameter {}", i, box->place, box->parameter));
+            !fits_parameter(box->copy, destination_item(*box),
+                            out.parameters[static_cast<std::size_t>(box->parameter)].bytes())) {
+            return impossible(kind, fmt::format("copy record {} leaves its tensor {} or its parameter {}", i,
+                                                box->place, box->parameter));
         }
         out.records.push_back({static_cast<TensorId>(box->place), static_cast<ParameterId>(box->parameter),
-                               static_cast<DType>(box->source_dtype), static_cast<DType>(box->parameter_dtype), box->copy});
+                               static_cast<DType>(box->source_dtype), static_cast<DType>(box->parameter_dtype),
+                               box->copy});
     }
     BoxReader fills(in.fill_boxes().numbers());
     previous = {};
@@ -196,7 +201,8 @@ Result<Demand> read_demand(PlanMessage kind, const wire::Demand& in, const Catal
             return impossible(kind, fmt::format("fill {} of {} is cut short", i, in.fills()));
         }
         if (!valid_parameter(box->parameter, out.parameters.size()) ||
-            !fits_parameter(box->copy, box->copy.item, out.parameters[static_cast<std::size_t>(box->parameter)].bytes())) {
+            !fits_parameter(box->copy, box->copy.item,
+                            out.parameters[static_cast<std::size_t>(box->parameter)].bytes())) {
             return impossible(kind, fmt::format("fill {} leaves its parameter {}", i, box->parameter));
         }
         out.fills.push_back({static_cast<ParameterId>(box->parameter), box->copy});
@@ -239,8 +245,8 @@ Status check_piece(PlanMessage kind, std::size_t chunk, const CodedBox& box, Gro
 }
 
 Piece piece_of(const CodedBox& box) {
-    return {static_cast<ParameterId>(box.parameter), static_cast<SegmentId>(box.place), static_cast<DType>(box.source_dtype),
-            static_cast<DType>(box.parameter_dtype), box.copy};
+    return {static_cast<ParameterId>(box.parameter), static_cast<SegmentId>(box.place),
+            static_cast<DType>(box.source_dtype), static_cast<DType>(box.parameter_dtype), box.copy};
 }
 
 // Adds the wire bytes of a piece; false when they leave what a chunk may carry.
@@ -267,7 +273,8 @@ Result<Path> read_path(PlanMessage kind, std::uint32_t value) {
 // A running column: each number is the distance to the one before, and must land in [0, limit).
 class Running {
 public:
-    Running(const google::protobuf::RepeatedField<std::int64_t>& field, std::int64_t limit) : field_(field), limit_(limit) {}
+    Running(const google::protobuf::RepeatedField<std::int64_t>& field, std::int64_t limit)
+        : field_(field), limit_(limit) {}
     std::optional<std::int64_t> at(int i) {
         const auto sum = checked_add(value_, field_.Get(i));
         if (!sum || *sum < 0 || *sum >= limit_) {
@@ -308,8 +315,8 @@ void write_route(const Route& route, wire::Route& out) {
     }
 }
 
-Result<Route> read_route(PlanMessage kind, const wire::Route& in, const PlanLimits& limits, std::span<const Parameter> parameters,
-                         std::span<const Ownership> owners) {
+Result<Route> read_route(PlanMessage kind, const wire::Route& in, const PlanLimits& limits,
+                         std::span<const Parameter> parameters, std::span<const Ownership> owners) {
     Route out;
     SLUICE_ASSIGN_OR_RETURN(out.workers, read_numbers(kind, "worker", in.workers(), limits.workers));
     std::vector<std::vector<int>> sets;
@@ -345,11 +352,13 @@ Result<Route> read_route(PlanMessage kind, const wire::Route& in, const PlanLimi
             }
             SLUICE_RETURN_IF_ERROR(check_piece(kind, static_cast<std::size_t>(i), *box, chunk.group, bounds));
             if (!valid_parameter(box->parameter, parameters.size()) ||
-                !fits_parameter(box->copy, destination_item(*box), parameters[static_cast<std::size_t>(box->parameter)].bytes())) {
+                !fits_parameter(box->copy, destination_item(*box),
+                                parameters[static_cast<std::size_t>(box->parameter)].bytes())) {
                 return impossible(kind, fmt::format("chunk {} writes outside parameter {}", i, box->parameter));
             }
             if (!add_wire_bytes(*box, limits.chunk_bytes, chunk.wire_bytes)) {
-                return impossible(kind, fmt::format("chunk {} carries more than {} bytes, or an empty piece", i, limits.chunk_bytes));
+                return impossible(
+                    kind, fmt::format("chunk {} carries more than {} bytes, or an empty piece", i, limits.chunk_bytes));
             }
             chunk.pieces.push_back(piece_of(*box));
         }
@@ -391,7 +400,8 @@ void write_served(const ServedDemand& demand, wire::ServedDemand& out) {
     }
 }
 
-Result<ServedDemand> read_served(PlanMessage kind, const wire::ServedDemand& in, const PlanLimits& limits, const Ownership& own) {
+Result<ServedDemand> read_served(PlanMessage kind, const wire::ServedDemand& in, const PlanLimits& limits,
+                                 const Ownership& own) {
     ServedDemand out;
     if (in.demand() > static_cast<std::uint32_t>(std::numeric_limits<DemandId>::max())) {
         return impossible(kind, fmt::format("demand {} is none", in.demand()));
@@ -400,8 +410,8 @@ Result<ServedDemand> read_served(PlanMessage kind, const wire::ServedDemand& in,
     SLUICE_ASSIGN_OR_RETURN(out.workers, read_numbers(kind, "worker", in.workers(), limits.workers));
     const wire::Chunks& chunks = in.chunks();
     const int count = chunks.groups_size();
-    if (chunks.ids_size() != count || chunks.paths_size() != count || chunks.pieces_size() != count || chunks.owners_size() != 0 ||
-        chunks.alternates_size() != 0) {
+    if (chunks.ids_size() != count || chunks.paths_size() != count || chunks.pieces_size() != count ||
+        chunks.owners_size() != 0 || chunks.alternates_size() != 0) {
         return impossible(kind, "its chunk columns differ in length");
     }
     BoxReader boxes(chunks.piece_boxes().numbers());
@@ -426,7 +436,8 @@ Result<ServedDemand> read_served(PlanMessage kind, const wire::ServedDemand& in,
             SLUICE_RETURN_IF_ERROR(check_piece(kind, static_cast<std::size_t>(chunk.id), *box, chunk.group, &own));
             if (box->parameter != 0 || box->copy.dst_offset != 0 ||
                 !add_wire_bytes(*box, limits.chunk_bytes, chunk.wire_bytes)) {
-                return impossible(kind, fmt::format("chunk {} carries more than {} bytes, or an empty piece", chunk.id, limits.chunk_bytes));
+                return impossible(kind, fmt::format("chunk {} carries more than {} bytes, or an empty piece", chunk.id,
+                                                    limits.chunk_bytes));
             }
             Piece piece = piece_of(*box);
             piece.copy = packed_from_source(piece.copy, 0);
@@ -491,7 +502,8 @@ Result<Ownership> decode_ownership(std::string_view bytes, const Catalogue& cata
     SLUICE_ASSIGN_OR_RETURN(out.segment_bytes, read_sizes(kKind, message.segment_bytes()));
     SLUICE_ASSIGN_OR_RETURN(out.gathered_bytes, read_sizes(kKind, message.gathered_bytes()));
     if (!out.gathered_bytes.empty() && out.gathered_bytes.size() != static_cast<std::size_t>(catalogue.groups())) {
-        return impossible(kKind, fmt::format("{} gather buffers for {} groups", out.gathered_bytes.size(), catalogue.groups()));
+        return impossible(
+            kKind, fmt::format("{} gather buffers for {} groups", out.gathered_bytes.size(), catalogue.groups()));
     }
     const NumberStream& numbers = message.numbers();
     int next = 0;
@@ -506,8 +518,8 @@ Result<Ownership> decode_ownership(std::string_view bytes, const Catalogue& cata
         const std::int64_t segment = numbers.Get(next + 1);
         const auto at = checked_add(offset, numbers.Get(next + 2));
         next += 3;
-        if (!id || *id < 0 || static_cast<std::uint64_t>(*id) >= catalogue.size() || !at || segment < kGatheredSegment ||
-            segment >= static_cast<std::int64_t>(out.segment_bytes.size())) {
+        if (!id || *id < 0 || static_cast<std::uint64_t>(*id) >= catalogue.size() || !at ||
+            segment < kGatheredSegment || segment >= static_cast<std::int64_t>(out.segment_bytes.size())) {
             return wrong("names a tensor or segment that is none");
         }
         tensor = *id;
@@ -620,8 +632,9 @@ Result<PlanFile> decode_plan_file(std::string_view bytes, const Catalogue& catal
     out.worker_layouts.assign(message.worker_layouts().begin(), message.worker_layouts().end());
     out.catalogue_digest = message.catalogue_digest();
     if (out.catalogue_digest != catalogue.digest()) {
-        return invalid_argument(fmt::format("plan file of model '{}' with catalogue {:016x} does not fit this catalogue {:016x}; plan again",
-                                            out.model, out.catalogue_digest, catalogue.digest()));
+        return invalid_argument(fmt::format(
+            "plan file of model '{}' with catalogue {:016x} does not fit this catalogue {:016x}; plan again", out.model,
+            out.catalogue_digest, catalogue.digest()));
     }
     if (message.trainers() > kMostRanks || message.workers() > kMostRanks ||
         message.groups() != static_cast<std::uint32_t>(catalogue.groups()) ||
@@ -629,8 +642,8 @@ Result<PlanFile> decode_plan_file(std::string_view bytes, const Catalogue& catal
         message.demands_size() != message.routes_size()) {
         return impossible(kKind, "its counts of ranks, groups, demands and routes do not fit together");
     }
-    out.limits = {static_cast<int>(message.trainers()), static_cast<int>(message.workers()), static_cast<int>(message.groups()),
-                  static_cast<std::int64_t>(message.chunk_bytes())};
+    out.limits = {static_cast<int>(message.trainers()), static_cast<int>(message.workers()),
+                  static_cast<int>(message.groups()), static_cast<std::int64_t>(message.chunk_bytes())};
     for (int i = 0; i < message.demands_size(); ++i) {
         SLUICE_ASSIGN_OR_RETURN(Demand demand, read_demand(kKind, message.demands(i), catalogue));
         SLUICE_ASSIGN_OR_RETURN(Route route, read_route(kKind, message.routes(i), out.limits, demand.parameters, {}));

@@ -69,7 +69,8 @@ Result<std::string_view> open_plan_message(PlanMessage kind, std::string_view fr
         return refuse("does not start with 'SLPN', so it is no plan message");
     }
     if (const std::uint64_t version = read_number(frame, 4, 2); version != kPlanFormatVersion) {
-        return refuse(fmt::format("has format version {}, this build reads {}; plan again", version, kPlanFormatVersion));
+        return refuse(
+            fmt::format("has format version {}, this build reads {}; plan again", version, kPlanFormatVersion));
     }
     if (read_number(frame, 6, 1) != static_cast<std::uint64_t>(kind) || read_number(frame, 7, 1) != 0) {
         return refuse(fmt::format("is of kind {}, wanted {}", read_number(frame, 6, 1), static_cast<int>(kind)));

@@ -47,7 +47,8 @@ void add_route(const Route& route, int pool, PlanSummary& out) {
 
 }  // namespace
 
-PlanSummary summarize(const Catalogue& catalogue, std::span<const Ownership> owners, const Plan& plan, SummaryFacts facts) {
+PlanSummary summarize(const Catalogue& catalogue, std::span<const Ownership> owners, const Plan& plan,
+                      SummaryFacts facts) {
     PlanSummary out;
     out.facts = std::move(facts);
     out.tensors = catalogue.size();
@@ -65,7 +66,8 @@ PlanSummary summarize(const Catalogue& catalogue, std::span<const Ownership> own
         add_route(plan.routes[d], d < pools.size() ? pools[d] : 0, out);
         out.plan_bytes = std::max(out.plan_bytes, static_cast<std::int64_t>(encode_route(plan.routes[d]).size()));
     }
-    std::sort(out.worker_ranks.begin(), out.worker_ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    std::sort(out.worker_ranks.begin(), out.worker_ranks.end(),
+              [](const auto& a, const auto& b) { return a.rank < b.rank; });
     for (const OwnerRoute& served : owner_routes(plan, static_cast<int>(owners.size()))) {
         out.plan_bytes = std::max(out.plan_bytes, static_cast<std::int64_t>(encode_owner_route(served).size()));
     }
@@ -89,7 +91,8 @@ nlohmann::json to_json(const PlanSummary& s) {
     }
     json trainers = json::array();
     for (const PlanSummary::TrainerRank& rank : s.trainer_ranks) {
-        trainers.push_back({{"rank", rank.rank}, {"owned_bytes", rank.owned_bytes}, {"served_bytes", rank.served_bytes}});
+        trainers.push_back(
+            {{"rank", rank.rank}, {"owned_bytes", rank.owned_bytes}, {"served_bytes", rank.served_bytes}});
     }
     json out = {
         {"schema", 1},
@@ -132,33 +135,43 @@ std::string human_bytes(std::int64_t bytes) {
         value /= 1000;
         ++unit;
     }
-    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, kUnits[unit]);
+    return unit == 0 ? fmt::format("{} B", bytes)
+                     : fmt::format("{:.{}f} {}", value,
+                                   value < 9.995   ? 2
+                                   : value < 99.95 ? 1
+                                                   : 0,
+                                   kUnits[unit]);
 }
 
 std::string to_table(const PlanSummary& s) {
     std::string out;
-    const auto line = [&](const char* what, const std::string& value) { out += fmt::format("{:<12} {}\n", what, value); };
+    const auto line = [&](const char* what, const std::string& value) {
+        out += fmt::format("{:<12} {}\n", what, value);
+    };
     line("model", fmt::format("{}: {} tensors, {}", s.facts.model_name, s.tensors, human_bytes(s.model_bytes)));
     line("ranks", fmt::format("{} trainers, {} workers", s.trainer_ranks.size(), s.facts.workers));
-    line("pulled", fmt::format("{} in all: {} direct, {} packed, {} mapped", human_bytes(s.pulled_bytes), human_bytes(s.direct_bytes),
-                               human_bytes(s.packed_bytes), human_bytes(s.mapped_bytes)));
-    line("coverage", fmt::format("{} holes, {} overlaps, {} filled, {} tensors read by nobody", s.facts.holes, s.facts.overlaps,
-                                 human_bytes(s.facts.padding_bytes), s.facts.unread_tensors.size()));
+    line("pulled", fmt::format("{} in all: {} direct, {} packed, {} mapped", human_bytes(s.pulled_bytes),
+                               human_bytes(s.direct_bytes), human_bytes(s.packed_bytes), human_bytes(s.mapped_bytes)));
+    line("coverage", fmt::format("{} holes, {} overlaps, {} filled, {} tensors read by nobody", s.facts.holes,
+                                 s.facts.overlaps, human_bytes(s.facts.padding_bytes), s.facts.unread_tensors.size()));
     line("memory", fmt::format("staging {} per worker, slots {} per trainer", human_bytes(s.facts.worker_staging_bytes),
                                human_bytes(s.facts.trainer_slot_bytes)));
-    line("plan", fmt::format("{:016x}, made in {:.3f} s, at most {} per rank", s.fingerprint, s.facts.plan_seconds, human_bytes(s.plan_bytes)));
+    line("plan", fmt::format("{:016x}, made in {:.3f} s, at most {} per rank", s.fingerprint, s.facts.plan_seconds,
+                             human_bytes(s.plan_bytes)));
     if (s.facts.bound) {
         const CostBound& b = *s.facts.bound;
-        line("time", fmt::format("{:.3g} s expected; the wire needs {:.3g} s (in {:.3g}, out {:.3g}), set by {}", b.predicted_s, b.wire_s,
-                                 b.ingress_s, b.egress_s, b.worst_link));
+        line("time", fmt::format("{:.3g} s expected; the wire needs {:.3g} s (in {:.3g}, out {:.3g}), set by {}",
+                                 b.predicted_s, b.wire_s, b.ingress_s, b.egress_s, b.worst_link));
     }
     for (const std::string& refused : s.facts.refused) {
         line("refused", refused);
     }
-    out += fmt::format("\n{:>8} {:>6} {:>10} {:>8} {:>8} {:>8}\n", "worker", "pool", "bytes", "slices", "chunks", "owners");
+    out += fmt::format("\n{:>8} {:>6} {:>10} {:>8} {:>8} {:>8}\n", "worker", "pool", "bytes", "slices", "chunks",
+                       "owners");
     for (std::size_t i = 0; i < std::min(kTableRows, s.worker_ranks.size()); ++i) {
         const auto& r = s.worker_ranks[i];
-        out += fmt::format("{:>8} {:>6} {:>10} {:>8} {:>8} {:>8}\n", r.rank, r.pool, human_bytes(r.bytes), r.slices, r.chunks, r.from.size());
+        out += fmt::format("{:>8} {:>6} {:>10} {:>8} {:>8} {:>8}\n", r.rank, r.pool, human_bytes(r.bytes), r.slices,
+                           r.chunks, r.from.size());
     }
     if (s.worker_ranks.size() > kTableRows) {
         out += fmt::format("{:>8} {} more, all in --json\n", "...", s.worker_ranks.size() - kTableRows);

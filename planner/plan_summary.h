@@ -19,9 +19,9 @@ namespace sluice {
 /// What a summary reports but a plan does not know.
 struct SummaryFacts {
     std::string model_name;
-    int workers = 0;                        ///< World size of the worker side.
-    std::vector<int> pool_of_demand;        ///< By DemandId.
-    std::int64_t holes = 0;                 ///< Elements, over all worker ranks; as are overlaps and padding.
+    int workers = 0;                  ///< World size of the worker side.
+    std::vector<int> pool_of_demand;  ///< By DemandId.
+    std::int64_t holes = 0;           ///< Elements, over all worker ranks; as are overlaps and padding.
     std::int64_t overlaps = 0;
     std::int64_t padding_bytes = 0;
     std::vector<std::string> unread_tensors;
@@ -50,17 +50,18 @@ struct PlanSummary {
     SummaryFacts facts;
     std::size_t tensors = 0;
     std::int64_t model_bytes = 0;
-    std::int64_t pulled_bytes = 0;                      ///< Over all workers, in wire dtype; equals the sum over paths.
+    std::int64_t pulled_bytes = 0;  ///< Over all workers, in wire dtype; equals the sum over paths.
     std::int64_t direct_bytes = 0;
     std::int64_t packed_bytes = 0;
     std::int64_t mapped_bytes = 0;
-    std::vector<WorkerRank> worker_ranks;               // by rank
-    std::vector<TrainerRank> trainer_ranks;             // by rank
+    std::vector<WorkerRank> worker_ranks;    // by rank
+    std::vector<TrainerRank> trainer_ranks;  // by rank
     std::uint64_t fingerprint = 0;
-    std::int64_t plan_bytes = 0;                        ///< Largest encoded plan that any rank receives.
+    std::int64_t plan_bytes = 0;  ///< Largest encoded plan that any rank receives.
 };
 
-PlanSummary summarize(const Catalogue& catalogue, std::span<const Ownership> owners, const Plan& plan, SummaryFacts facts);
+PlanSummary summarize(const Catalogue& catalogue, std::span<const Ownership> owners, const Plan& plan,
+                      SummaryFacts facts);
 
 /// The object that `sluice plan --json` writes (schema 1).
 nlohmann::json to_json(const PlanSummary& summary);

@@ -36,12 +36,14 @@ public:
         for (std::size_t i = 0; i < plan.group_order.size(); ++i) {
             position_[static_cast<std::size_t>(plan.group_order[i])] = static_cast<std::int32_t>(i);
         }
+        fragments_.resize(plan.group_order.size());
         for (std::size_t d = 0; d < demands_.size(); ++d) {
             SLUICE_RETURN_IF_ERROR(resolve_demand(static_cast<DemandId>(d)));
         }
         hand_out();
         for (std::size_t d = 0; d < demands_.size(); ++d) {
-            plan.routes.push_back({make_chunks(std::move(pieces_[d]), options_.chunk_bytes, d, index_.sets()), demands_[d].workers});
+            plan.routes.push_back(
+                {make_chunks(std::move(pieces_[d]), options_.chunk_bytes, d, index_.sets()), demands_[d].workers});
         }
         plan.fingerprint = plan_fingerprint(catalogue_, owners_, demands_, options_);
         return plan;
@@ -49,15 +51,16 @@ public:
 
 private:
     // The cuts of a tensor's axis in the steps of a record; a record of wider elements must not be cut inside one.
-    Result<std::vector<std::int64_t>> axis_cuts(const TensorGrid& grid, const CatalogueTensor& tensor, const SourceAxes& axes,
-                                                std::size_t axis) const {
+    Result<std::vector<std::int64_t>> axis_cuts(const TensorGrid& grid, const CatalogueTensor& tensor,
+                                                const SourceAxes& axes, std::size_t axis) const {
         std::vector<std::int64_t> cuts = grid.cuts[axis];
         if (axes.elements_per_step > 1 && axis + 1 == tensor.shape.size()) {
             for (std::int64_t& cut : cuts) {
                 if (cut % axes.elements_per_step != 0) {
-                    return plan_refused(fmt::format("tensor {}: a conversion reads {} elements as one, but an owner's box ends at "
-                                                    "element {} of axis {}; cut it at multiples of {}",
-                                                    tensor.name, axes.elements_per_step, cut, axis, axes.elements_per_step));
+                    return plan_refused(
+                        fmt::format("tensor {}: a conversion reads {} elements as one, but an owner's box ends at "
+                                    "element {} of axis {}; cut it at multiples of {}",
+                                    tensor.name, axes.elements_per_step, cut, axis, axes.elements_per_step));
                 }
                 cut /= axes.elements_per_step;
             }
@@ -68,16 +71,19 @@ private:
     Status check_record(const DemandRequest& request, const CopyRecord& record) const {
         const Demand& demand = *request.demand;
         if (record.tensor < 0 || static_cast<std::size_t>(record.tensor) >= catalogue_.size()) {
-            return plan_refused(fmt::format("a copy record names tensor {}, but the catalogue has {}; use the same catalogue everywhere",
-                                            record.tensor, catalogue_.size()));
+            return plan_refused(fmt::format(
+                "a copy record names tensor {}, but the catalogue has {}; use the same catalogue everywhere",
+                record.tensor, catalogue_.size()));
         }
         if (record.parameter < 0 || static_cast<std::size_t>(record.parameter) >= demand.parameters.size()) {
-            return plan_refused(fmt::format("a copy record names parameter {}, but the demand has {}; correct the loader",
-                                            record.parameter, demand.parameters.size()));
+            return plan_refused(
+                fmt::format("a copy record names parameter {}, but the demand has {}; correct the loader",
+                            record.parameter, demand.parameters.size()));
         }
         if (record.converts() && record.copy.item != size_of(record.source_dtype)) {
-            return plan_refused(fmt::format("tensor {}: a converting copy record has items of {} bytes, not of one {} element",
-                                            catalogue_[record.tensor].name, record.copy.item, to_string(record.source_dtype)));
+            return plan_refused(
+                fmt::format("tensor {}: a converting copy record has items of {} bytes, not of one {} element",
+                            catalogue_[record.tensor].name, record.copy.item, to_string(record.source_dtype)));
         }
         return ok_status();
     }
@@ -108,8 +114,9 @@ private:
             }
             if (tensor.elements() == 0 || (record.converts() && axes.unit != record.copy.item) ||
                 (axes.elements_per_step > 1 && tensor.shape.back() % axes.elements_per_step != 0)) {
-                return plan_refused(fmt::format("tensor {} of shape {}: a copy record of {} elements does not fit it; correct the loader",
-                                                tensor.name, to_string(tensor.shape), to_string(record.source_dtype)));
+                return plan_refused(fmt::format(
+                    "tensor {} of shape {}: a copy record of {} elements does not fit it; correct the loader",
+                    tensor.name, to_string(tensor.shape), to_string(record.source_dtype)));
             }
             walks.clear();
             if (const Status status = decompose(record, axes, walks); !status.ok()) {
@@ -124,20 +131,24 @@ private:
                     const std::size_t intervals = cuts.size() - 1;
                     cut.clear();
                     for (auto& [cell, part] : parts) {
-                        split_on_axis(std::move(part), axis, cuts, [&, at = cell](std::size_t interval, SourceWalk piece) {
-                            cut.emplace_back(at * intervals + interval, std::move(piece));
-                        });
+                        split_on_axis(std::move(part), axis, cuts,
+                                      [&, at = cell](std::size_t interval, SourceWalk piece) {
+                                          cut.emplace_back(at * intervals + interval, std::move(piece));
+                                      });
                     }
                     std::swap(parts, cut);
                 }
                 for (auto& [cell, part] : parts) {
                     const TensorGrid::Cell& owned = grid.cells[cell];
-                    const OwnerSetId set = request.allowed_owners.empty() ? owned.set : index_.sets().intersect(owned.set, allowed);
+                    const OwnerSetId set =
+                        request.allowed_owners.empty() ? owned.set : index_.sets().intersect(owned.set, allowed);
                     if (index_.sets()[set].empty()) {
-                        return missing_range(tensor, axes, part, index_.boxes(record.tensor), request.workers, request.allowed_owners);
+                        return missing_range(tensor, axes, part, index_.boxes(record.tensor), request.workers,
+                                             request.allowed_owners);
                     }
-                    fragments_.push_back({d, static_cast<std::int32_t>(r), position_[static_cast<std::size_t>(tensor.group)], set,
-                                          &owned, std::move(part)});
+                    const std::int32_t position = position_[static_cast<std::size_t>(tensor.group)];
+                    fragments_[static_cast<std::size_t>(position)].push_back(
+                        {d, static_cast<std::int32_t>(r), position, set, &owned, std::move(part)});
                 }
             }
         }
@@ -148,14 +159,18 @@ private:
         return demands_[static_cast<std::size_t>(f.demand)].demand->records[static_cast<std::size_t>(f.record)];
     }
 
+    [[nodiscard]] std::int64_t readers_of(const Fragment& f) const {
+        return std::max<std::int64_t>(
+            1, static_cast<std::int64_t>(demands_[static_cast<std::size_t>(f.demand)].workers.size()));
+    }
+
     // Bytes that an owner sends for one item of the fragment, to all workers that share the demand.
     [[nodiscard]] std::int64_t sent_per_item(const Fragment& f) const {
         const CopyRecord& record = record_of(f);
         const std::int64_t item =
             record.converts() ? std::min(size_of(record.source_dtype), size_of(record.parameter_dtype))
                               : axes_[static_cast<std::size_t>(f.demand)][static_cast<std::size_t>(f.record)].unit;
-        const auto readers = demands_[static_cast<std::size_t>(f.demand)].workers.size();
-        return item * std::max<std::int64_t>(1, static_cast<std::int64_t>(readers));
+        return item * readers_of(f);
     }
 
     [[nodiscard]] bool owns_itself(const Fragment& f) const {
@@ -167,55 +182,57 @@ private:
     // Decides the owner of every byte, in the order in which groups are read.
     void hand_out() {
         pieces_.resize(demands_.size());
-        std::stable_sort(fragments_.begin(), fragments_.end(),
-                         [](const Fragment& a, const Fragment& b) { return a.group_position < b.group_position; });
         std::vector<double> bytes_of_set(index_.sets().size(), 0.0);
         double total = 0;
-        for (const Fragment& f : fragments_) {
-            if (!owns_itself(f)) {
-                const double bytes = static_cast<double>(f.walk.items() * sent_per_item(f));
-                bytes_of_set[static_cast<std::size_t>(f.owners)] += bytes;
-                total += bytes;
+        for (const std::vector<Fragment>& group : fragments_) {
+            for (const Fragment& f : group) {
+                if (!owns_itself(f)) {
+                    const double bytes = static_cast<double>(f.walk.items() * sent_per_item(f));
+                    bytes_of_set[static_cast<std::size_t>(f.owners)] += bytes;
+                    total += bytes;
+                }
             }
         }
         Balancer balancer(index_.sets(), bytes_of_set, static_cast<int>(owners_.size()));
-        const auto portion = static_cast<std::int64_t>(total / kPortions / static_cast<double>(std::max<std::size_t>(1, owners_.size())));
+        const auto portion = static_cast<std::int64_t>(total / kPortions /
+                                                       static_cast<double>(std::max<std::size_t>(1, owners_.size())));
+        for (std::vector<Fragment>& group : fragments_) {
+            for (Fragment& f : group) {
+                if (owns_itself(f)) {
+                    emit(f, demands_[static_cast<std::size_t>(f.demand)].self, f.walk);
+                } else {
+                    spread(f, portion, balancer);
+                }
+            }
+            group = {};
+        }
+    }
 
-        std::vector<SourceWalk> open;
-        std::vector<SourceWalk> taken;
-        for (Fragment& f : fragments_) {
-            if (owns_itself(f)) {
-                emit(f, demands_[static_cast<std::size_t>(f.demand)].self, f.walk);
+    // Gives the fragment to owners, in portions of about `portion` bytes or more.
+    void spread(Fragment& f, std::int64_t portion, Balancer& balancer) {
+        const std::int64_t per_item = sent_per_item(f);
+        const std::int64_t least = std::clamp(portion, kLeastPortion * readers_of(f),
+                                              std::max(kLeastPortion, options_.chunk_bytes) * readers_of(f));
+        balancer.announce(f.owners, static_cast<double>(f.walk.items() * per_item));
+        open_.clear();
+        open_.push_back(std::move(f.walk));
+        while (!open_.empty()) {
+            SourceWalk walk = std::move(open_.back());
+            open_.pop_back();
+            const std::int64_t bytes = walk.items() * per_item;
+            const Balancer::Pick pick = balancer.pick(f.owners);
+            const std::int64_t owed = std::max(least, static_cast<std::int64_t>(pick.owed));
+            if (bytes - owed < least || index_.sets()[f.owners].size() == 1) {
+                balancer.assign(pick.owner, static_cast<double>(bytes));
+                emit(f, pick.owner, walk);
                 continue;
             }
-            const std::int64_t per_item = sent_per_item(f);
-            const auto readers = std::max<std::int64_t>(1, static_cast<std::int64_t>(demands_[static_cast<std::size_t>(f.demand)].workers.size()));
-            const std::int64_t least = std::clamp(portion, kLeastPortion * readers, std::max(kLeastPortion, options_.chunk_bytes) * readers);
-            balancer.announce(f.owners, static_cast<double>(f.walk.items() * per_item));
-            open.clear();
-            open.push_back(std::move(f.walk));
-            while (!open.empty()) {
-                SourceWalk walk = std::move(open.back());
-                open.pop_back();
-                const std::int64_t bytes = walk.items() * per_item;
-                const Balancer::Pick pick = balancer.pick(f.owners);
-                const std::int64_t owed = std::max(least, static_cast<std::int64_t>(pick.owed));
-                if (bytes - owed < least || index_.sets()[f.owners].size() == 1) {
-                    balancer.assign(pick.owner, static_cast<double>(bytes));
-                    emit(f, pick.owner, walk);
-                    continue;
-                }
-                taken.clear();
-                // The rest of a row comes before the rows after it.
-                take_items(std::move(walk), owed / per_item, std::max<std::int64_t>(1, least / per_item), taken, open);
-                for (const SourceWalk& part : taken) {
-                    balancer.assign(pick.owner, static_cast<double>(part.items() * per_item));
-                    emit(f, pick.owner, part);
-                }
-            }
+            // The rest of a row comes back last, so that it is handed out before the rows after it.
+            const SourceWalk part =
+                take_items(std::move(walk), owed / per_item, std::max<std::int64_t>(1, least / per_item), open_);
+            balancer.assign(pick.owner, static_cast<double>(part.items() * per_item));
+            emit(f, pick.owner, part);
         }
-        fragments_.clear();
-        fragments_.shrink_to_fit();
     }
 
     void emit(const Fragment& f, int owner, const SourceWalk& walk) {
@@ -230,8 +247,9 @@ private:
         routed.group_position = f.group_position;
         routed.owner = owner;
         routed.owners = f.owners;
-        routed.path = owner == demands_[static_cast<std::size_t>(f.demand)].self ? Path::kMapped
-                                                                                  : choose_path(routed.piece, options_.path);
+        routed.path = owner == demands_[static_cast<std::size_t>(f.demand)].self
+                          ? Path::kMapped
+                          : choose_path(routed.piece, options_.path);
         pieces_[static_cast<std::size_t>(f.demand)].push_back(std::move(routed));
     }
 
@@ -240,9 +258,10 @@ private:
     std::span<const DemandRequest> demands_;
     RouteOptions options_;
     OwnerIndex index_;
-    std::vector<std::int32_t> position_;           // of a group in the group order
-    std::vector<std::vector<SourceAxes>> axes_;    // by demand, record
-    std::vector<Fragment> fragments_;
+    std::vector<std::int32_t> position_;            // of a group in the group order
+    std::vector<std::vector<SourceAxes>> axes_;     // by demand, record
+    std::vector<std::vector<Fragment>> fragments_;  // by position of the group
+    std::vector<SourceWalk> open_;
     std::vector<std::vector<RoutedPiece>> pieces_;  // by demand
 };
 
@@ -251,14 +270,16 @@ Status check_regions(const Catalogue& catalogue, std::span<const Ownership> owne
         for (const OwnedRegion& region : owners[rank].regions) {
             const bool known = region.tensor >= 0 && static_cast<std::size_t>(region.tensor) < catalogue.size();
             const auto refuse = [&](const char* what) {
-                return plan_refused(fmt::format("trainer rank {} declares {} of tensor {}; every rank must use the same catalogue", rank,
-                                                what, known ? catalogue[region.tensor].name : std::to_string(region.tensor)));
+                return plan_refused(
+                    fmt::format("trainer rank {} declares {} of tensor {}; every rank must use the same catalogue",
+                                rank, what, known ? catalogue[region.tensor].name : std::to_string(region.tensor)));
             };
             if (!known) {
                 return refuse("a region");
             }
             const Dims& shape = catalogue[region.tensor].shape;
-            if (region.begin.size() != shape.size() || region.end.size() != shape.size() || region.strides.size() != shape.size()) {
+            if (region.begin.size() != shape.size() || region.end.size() != shape.size() ||
+                region.strides.size() != shape.size()) {
                 return refuse("a region of another number of axes");
             }
             for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -273,10 +294,11 @@ Status check_regions(const Catalogue& catalogue, std::span<const Ownership> owne
 
 }  // namespace
 
-Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners, std::span<const DemandRequest> demands,
-                   const RouteOptions& options) {
+Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners,
+                   std::span<const DemandRequest> demands, const RouteOptions& options) {
     if (options.chunk_bytes < kMinChunkBytes) {
-        return invalid_argument(fmt::format("chunk size of {} bytes is too small; use at least {}", options.chunk_bytes, kMinChunkBytes));
+        return invalid_argument(
+            fmt::format("chunk size of {} bytes is too small; use at least {}", options.chunk_bytes, kMinChunkBytes));
     }
     SLUICE_RETURN_IF_ERROR(check_regions(catalogue, owners));
     return Router(catalogue, owners, demands, options).run();

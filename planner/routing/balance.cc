@@ -92,8 +92,6 @@ Balancer::Pick Balancer::pick(OwnerSetId set) const {
     return best;
 }
 
-double Balancer::busiest() const {
-    return planned_.empty() ? 0 : *std::max_element(planned_.begin(), planned_.end());
-}
+double Balancer::busiest() const { return planned_.empty() ? 0 : *std::max_element(planned_.begin(), planned_.end()); }
 
 }  // namespace sluice

@@ -34,8 +34,8 @@ bool same_chunk_list(const RoutedPiece& a, const RoutedPiece& b) {
 bool join(RoutedPiece& last, const RoutedPiece& next) {
     Piece& a = last.piece;
     const Piece& b = next.piece;
-    if (!same_chunk_list(last, next) || last.owners != next.owners || a.parameter != b.parameter || a.segment != b.segment ||
-        a.source_dtype != b.source_dtype || a.parameter_dtype != b.parameter_dtype) {
+    if (!same_chunk_list(last, next) || last.owners != next.owners || a.parameter != b.parameter ||
+        a.segment != b.segment || a.source_dtype != b.source_dtype || a.parameter_dtype != b.parameter_dtype) {
         return false;
     }
     StridedCopy& x = a.copy;
@@ -192,8 +192,8 @@ Path choose_path(const Piece& piece, RouteOptions::PathChoice choice) {
 
 std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, std::int64_t chunk_bytes, std::size_t rotation,
                                OwnerSets& sets) {
-    std::stable_sort(pieces.begin(), pieces.end(),
-                     [](const RoutedPiece& a, const RoutedPiece& b) { return order_key(a) < order_key(b); });
+    std::sort(pieces.begin(), pieces.end(),
+              [](const RoutedPiece& a, const RoutedPiece& b) { return order_key(a) < order_key(b); });
     std::vector<Chunk> chunks;
     ChunkFiller filler(chunk_bytes, sets, chunks);
     std::size_t group_begin = 0;

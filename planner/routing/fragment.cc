@@ -6,20 +6,19 @@
 
 namespace sluice {
 
-void take_items(SourceWalk walk, std::int64_t items, std::int64_t indivisible, std::vector<SourceWalk>& taken,
-                std::vector<SourceWalk>& left) {
+SourceWalk take_items(SourceWalk walk, std::int64_t items, std::int64_t indivisible, std::vector<SourceWalk>& left) {
     // Cuts inside a run stay aligned: 64 items are a cache line of the smallest dtype.
     constexpr std::int64_t kItemAlignment = 64;
     while (true) {
         std::size_t outer = walk.dims.size();
         for (std::size_t d = 0; d < walk.dims.size(); ++d) {
-            if (walk.dims[d].size > 1 && (outer == walk.dims.size() || walk.dims[d].dst_stride > walk.dims[outer].dst_stride)) {
+            if (walk.dims[d].size > 1 &&
+                (outer == walk.dims.size() || walk.dims[d].dst_stride > walk.dims[outer].dst_stride)) {
                 outer = d;
             }
         }
         if (outer == walk.dims.size()) {
-            taken.push_back(std::move(walk));
-            return;
+            return walk;
         }
         const std::int64_t size = walk.dims[outer].size;
         const std::int64_t per_row = walk.items() / size;
@@ -43,8 +42,7 @@ void take_items(SourceWalk walk, std::int64_t items, std::int64_t indivisible, s
             left.push_back(std::move(rest));
             walk.narrow(outer, 0, rows);
         }
-        taken.push_back(std::move(walk));
-        return;
+        return walk;
     }
 }
 

@@ -20,10 +20,9 @@ struct Fragment {
     SourceWalk walk;
 };
 
-/// Splits a walk: about `items` of its items, in destination order, go to `taken`, the rest to `left`. Cuts whole rows of
-/// the outermost destination dimension; goes deeper only into rows of more than `indivisible` items.
-void take_items(SourceWalk walk, std::int64_t items, std::int64_t indivisible, std::vector<SourceWalk>& taken,
-                std::vector<SourceWalk>& left);
+/// Splits a walk: returns about the first `items` of its items, in destination order, and adds the rest to `left`, what comes
+/// next last. Cuts whole rows of the outermost destination dimension; goes deeper only into rows of more than `indivisible` items.
+SourceWalk take_items(SourceWalk walk, std::int64_t items, std::int64_t indivisible, std::vector<SourceWalk>& left);
 
 /// The piece that copies `walk` of `record` from the owner's box.
 Piece piece_from(const CopyRecord& record, const SourceAxes& axes, std::size_t tensor_dims, const OwnedRegion& region,

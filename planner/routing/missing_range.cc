@@ -27,7 +27,8 @@ std::string range_text(const Dims& begin, const Dims& end) {
 
 std::string ranks_text(std::span<const int> ranks) {
     const std::size_t named = std::min(ranks.size(), kMostNamed);
-    std::string out = fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks.subspan(0, named), ", "));
+    std::string out =
+        fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks.subspan(0, named), ", "));
     return ranks.size() > named ? fmt::format("{} and {} more", out, ranks.size() - named) : out;
 }
 
@@ -55,15 +56,18 @@ Status missing_range(const CatalogueTensor& tensor, const SourceAxes& axes, cons
             what_is += fmt::format(" and {} more ranges", boxes.size() - kMostNamed);
             break;
         }
-        what_is += fmt::format("{}{} by trainer {}", what_is.empty() ? "" : ", ", range_text(box.first, box.second), ranks_text(ranks));
+        what_is += fmt::format("{}{} by trainer {}", what_is.empty() ? "" : ", ", range_text(box.first, box.second),
+                               ranks_text(ranks));
     }
     if (what_is.empty()) {
-        what_is = allowed.empty() ? "nothing by any trainer rank" : fmt::format("nothing by trainer {}", ranks_text(allowed));
+        what_is =
+            allowed.empty() ? "nothing by any trainer rank" : fmt::format("nothing by trainer {}", ranks_text(allowed));
     }
     const std::string who = workers.empty() ? "nobody named" : "worker " + ranks_text(workers);
-    return plan_refused(fmt::format("tensor {} of shape {}: {} wants range {}, which nobody owns; offered: {}; let a trainer rank "
-                                    "declare the missing part",
-                                    tensor.name, to_string(tensor.shape), who, range_text(begin, end), what_is));
+    return plan_refused(
+        fmt::format("tensor {} of shape {}: {} wants range {}, which nobody owns; offered: {}; let a trainer rank "
+                    "declare the missing part",
+                    tensor.name, to_string(tensor.shape), who, range_text(begin, end), what_is));
 }
 
 }  // namespace sluice

@@ -23,7 +23,9 @@ public:
     /// `ranks` must be sorted and distinct.
     OwnerSetId intern(std::vector<int> ranks);
     OwnerSetId intersect(OwnerSetId a, OwnerSetId b);
-    [[nodiscard]] const std::vector<int>& operator[](OwnerSetId id) const { return *sets_[static_cast<std::size_t>(id)]; }
+    [[nodiscard]] const std::vector<int>& operator[](OwnerSetId id) const {
+        return *sets_[static_cast<std::size_t>(id)];
+    }
     [[nodiscard]] std::size_t size() const { return sets_.size(); }
 
 private:
@@ -63,9 +65,9 @@ public:
 
 private:
     const Catalogue& catalogue_;
-    std::vector<CellOwner> boxes_;          // by tensor, then rank
-    std::vector<std::size_t> first_box_;    // by tensor
-    std::vector<std::int32_t> grid_of_;     // by tensor; -1 = not made
+    std::vector<CellOwner> boxes_;        // by tensor, then rank
+    std::vector<std::size_t> first_box_;  // by tensor
+    std::vector<std::int32_t> grid_of_;   // by tensor; -1 = not made
     std::vector<std::unique_ptr<TensorGrid>> grids_;
     OwnerSets sets_;
 };

@@ -117,8 +117,9 @@ SourceAxes source_axes(std::span<const std::int64_t> shape, DType dtype, const C
 Status decompose(const CopyRecord& record, const SourceAxes& axes, std::vector<SourceWalk>& out) {
     const StridedCopy& copy = record.copy;
     const auto outside = [&] {
-        return plan_refused(fmt::format("a copy record of {} items of {} bytes reads outside its tensor; correct the loader",
-                                        copy.items(), copy.item));
+        return plan_refused(
+            fmt::format("a copy record of {} items of {} bytes reads outside its tensor; correct the loader",
+                        copy.items(), copy.item));
     };
     FlatWalk whole{copy.src_offset / axes.unit, copy.dst_offset, {}};
     if (copy.src_offset < 0 || copy.src_offset % axes.unit != 0) {

@@ -14,28 +14,32 @@ std::optional<FusedPart> megatron_part(const std::string& tensor_name) {
         int part;
         int parts;
     };
-    static constexpr Known kKnown[] = {
-        {".q_proj.", ".linear_qkv.", 0, 3},    {".k_proj.", ".linear_qkv.", 1, 3}, {".v_proj.", ".linear_qkv.", 2, 3},
-        {".gate_proj.", ".linear_fc1.", 0, 2}, {".up_proj.", ".linear_fc1.", 1, 2}, {".w1.", ".linear_fc1.", 0, 2},
-        {".w3.", ".linear_fc1.", 1, 2}};
+    static constexpr Known kKnown[] = {{".q_proj.", ".linear_qkv.", 0, 3},  {".k_proj.", ".linear_qkv.", 1, 3},
+                                       {".v_proj.", ".linear_qkv.", 2, 3},  {".gate_proj.", ".linear_fc1.", 0, 2},
+                                       {".up_proj.", ".linear_fc1.", 1, 2}, {".w1.", ".linear_fc1.", 0, 2},
+                                       {".w3.", ".linear_fc1.", 1, 2}};
     for (const Known& known : kKnown) {
         if (const std::size_t at = tensor_name.rfind(known.module); at != std::string::npos) {
-            return FusedPart{tensor_name.substr(0, at) + known.array + tensor_name.substr(at + known.module.size()), known.part, known.parts};
+            return FusedPart{tensor_name.substr(0, at) + known.array + tensor_name.substr(at + known.module.size()),
+                             known.part, known.parts};
         }
     }
     return std::nullopt;
 }
 
-Result<std::vector<FusedRows>> linear_qkv_rows(const std::string& name, const HeadCounts& heads, const std::int64_t (&rows)[3], int ranks,
-                                               int index) {
+Result<std::vector<FusedRows>> linear_qkv_rows(const std::string& name, const HeadCounts& heads,
+                                               const std::int64_t (&rows)[3], int ranks, int index) {
     const std::int64_t groups = heads.key_value;
     const std::int64_t total = rows[0] + rows[1] + rows[2];
-    if (groups <= 0 || heads.query % groups != 0 || rows[0] % groups != 0 || rows[1] % groups != 0 || rows[2] % groups != 0) {
-        return plan_refused(fmt::format("{}: {} query heads and rows {}+{}+{} do not form {} groups; correct the config", name, heads.query, rows[0],
-                                        rows[1], rows[2], groups));
+    if (groups <= 0 || heads.query % groups != 0 || rows[0] % groups != 0 || rows[1] % groups != 0 ||
+        rows[2] % groups != 0) {
+        return plan_refused(
+            fmt::format("{}: {} query heads and rows {}+{}+{} do not form {} groups; correct the config", name,
+                        heads.query, rows[0], rows[1], rows[2], groups));
     }
     if (total % ranks != 0) {
-        return plan_refused(fmt::format("{}: {} rows cannot be cut into tp={} equal pieces; choose tp that divides them", name, total, ranks));
+        return plan_refused(fmt::format(
+            "{}: {} rows cannot be cut into tp={} equal pieces; choose tp that divides them", name, total, ranks));
     }
     const std::int64_t first = index * (total / ranks);
     const std::int64_t end = first + total / ranks;
@@ -56,7 +60,8 @@ Result<std::vector<FusedRows>> linear_qkv_rows(const std::string& name, const He
     return out;
 }
 
-std::vector<FusedRows> linear_fc1_rows(std::pair<std::int64_t, std::int64_t> gate, std::pair<std::int64_t, std::int64_t> up) {
+std::vector<FusedRows> linear_fc1_rows(std::pair<std::int64_t, std::int64_t> gate,
+                                       std::pair<std::int64_t, std::int64_t> up) {
     return {{0, gate.first, gate.second, 0}, {1, up.first, up.second, gate.second - gate.first}};
 }
 

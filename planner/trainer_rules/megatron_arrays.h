@@ -30,11 +30,12 @@ std::optional<FusedPart> megatron_part(const std::string& tensor_name);
 
 /// Rows of linear_qkv on one rank: the global rows go by KV group (its query heads, its k, its v), and are cut into equal
 /// pieces, which may fall inside a group. `rows` are those of q, k and v. Refuses (plan refused) rows that cannot be cut.
-Result<std::vector<FusedRows>> linear_qkv_rows(const std::string& name, const HeadCounts& heads, const std::int64_t (&rows)[3], int ranks,
-                                               int index);
+Result<std::vector<FusedRows>> linear_qkv_rows(const std::string& name, const HeadCounts& heads,
+                                               const std::int64_t (&rows)[3], int ranks, int index);
 
 /// Rows of linear_fc1 on one rank: its gate rows, then its up rows.
-std::vector<FusedRows> linear_fc1_rows(std::pair<std::int64_t, std::int64_t> gate, std::pair<std::int64_t, std::int64_t> up);
+std::vector<FusedRows> linear_fc1_rows(std::pair<std::int64_t, std::int64_t> gate,
+                                       std::pair<std::int64_t, std::int64_t> up);
 
 /// Rows per rank of a vocabulary that is padded to a multiple of 128 * ranks.
 std::int64_t megatron_vocabulary_rows(std::int64_t vocabulary, int ranks);

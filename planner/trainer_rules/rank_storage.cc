@@ -98,7 +98,9 @@ public:
         GatheredBox whole{id, Dims(tensor.shape.size(), 0), tensor.shape, rule.is_expert()};
         if (rule.expert == ShardRule::kFusedExperts) {
             if (megatron()) {
-                return plan_refused(fmt::format("tensor {}: format=megatron keeps experts apart, and this model's are fused; use format=hf", tensor.name));
+                return plan_refused(fmt::format(
+                    "tensor {}: format=megatron keeps experts apart, and this model's are fused; use format=hf",
+                    tensor.name));
             }
             std::tie(whole.begin[0], whole.end[0]) = even_run(tensor.shape[0], rank_.layout.ep, rank_.at.ep);
         } else if (rule.is_expert()) {
@@ -107,7 +109,8 @@ public:
                 return ok_status();
             }
         }
-        if (const auto fused = megatron() ? megatron_part(tensor.name) : std::nullopt; fused && rule.cut == ShardRule::Cut::kUnits && rule.block == 1) {
+        if (const auto fused = megatron() ? megatron_part(tensor.name) : std::nullopt;
+            fused && rule.cut == ShardRule::Cut::kUnits && rule.block == 1) {
             auto& parts = fused_[fused->array];
             parts.resize(static_cast<std::size_t>(fused->parts));
             parts[static_cast<std::size_t>(fused->part)] = {id, rule, std::move(whole)};
@@ -118,7 +121,8 @@ public:
 
     Result<RankStorage> finish() {
         for (auto& [array, parts] : fused_) {
-            const bool complete = std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.tensor >= 0; });
+            const bool complete =
+                std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.tensor >= 0; });
             if (complete) {
                 SLUICE_RETURN_IF_ERROR(add_fused(array, parts));
                 continue;
@@ -132,19 +136,24 @@ public:
         std::sort(out_.regions.begin(), out_.regions.end(), [](const OwnedRegion& a, const OwnedRegion& b) {
             return a.tensor != b.tensor ? a.tensor < b.tensor : a.begin < b.begin;
         });
-        std::sort(out_.gathered.begin(), out_.gathered.end(), [](const GatheredBox& a, const GatheredBox& b) { return a.tensor < b.tensor; });
+        std::sort(out_.gathered.begin(), out_.gathered.end(),
+                  [](const GatheredBox& a, const GatheredBox& b) { return a.tensor < b.tensor; });
         return std::move(out_);
     }
 
 private:
     [[nodiscard]] bool megatron() const { return rank_.layout.format == TrainerFormat::kMegatron; }
-    [[nodiscard]] int pieces(const ShardRule& rule) const { return rule.is_expert() ? rank_.layout.etp : rank_.layout.tp; }
+    [[nodiscard]] int pieces(const ShardRule& rule) const {
+        return rule.is_expert() ? rank_.layout.etp : rank_.layout.tp;
+    }
     [[nodiscard]] int index(const ShardRule& rule) const { return rule.is_expert() ? rank_.at.etp : rank_.at.tp; }
 
-    [[nodiscard]] Result<std::vector<std::pair<std::int64_t, std::int64_t>>> runs_of(TensorId id, const ShardRule& rule) const {
+    [[nodiscard]] Result<std::vector<std::pair<std::int64_t, std::int64_t>>> runs_of(TensorId id,
+                                                                                     const ShardRule& rule) const {
         if (megatron() && rule.cut == ShardRule::Cut::kChunk) {
             const std::int64_t rows = megatron_vocabulary_rows(rule.cut_extent, pieces(rule));
-            return std::vector{std::pair{std::min(index(rule) * rows, rule.cut_extent), std::min((index(rule) + 1) * rows, rule.cut_extent)}};
+            return std::vector{std::pair{std::min(index(rule) * rows, rule.cut_extent),
+                                         std::min((index(rule) + 1) * rows, rule.cut_extent)}};
         }
         return held_runs(rank_.catalogue[id], rule, pieces(rule), index(rule), rule.is_expert() ? "etp" : "tp");
     }
@@ -155,12 +164,13 @@ private:
         std::pair<std::int64_t, std::int64_t> rows{0, 1};
         if (!tensor.shape.empty()) {
             const bool cut_rows = rule.cut != ShardRule::Cut::kWhole && rule.axis == 0;
-            const std::int64_t local_rows = cut_rows ? runs.front().second - runs.front().first : whole.end[0] - whole.begin[0];
+            const std::int64_t local_rows =
+                cut_rows ? runs.front().second - runs.front().first : whole.end[0] - whole.begin[0];
             rows = chunk_run(local_rows, rank_.layout.fsdp, rank_.at.fsdp);
         }
         store(tensor, id, rule, whole, runs, rows, out_);
-        const bool in_part =
-            (pieces(rule) > 1 && rule.cut != ShardRule::Cut::kWhole) || (rank_.layout.fsdp > 1 && !tensor.shape.empty());
+        const bool in_part = (pieces(rule) > 1 && rule.cut != ShardRule::Cut::kWhole) ||
+                             (rank_.layout.fsdp > 1 && !tensor.shape.empty());
         if (in_part && tensor.elements() > 0) {
             out_.gathered.push_back(std::move(whole));
         }
@@ -172,7 +182,8 @@ private:
         std::vector<FusedRows> fused;
         if (parts.size() == 3) {
             const auto rows = [&](std::size_t part) { return rank_.catalogue[parts[part].tensor].shape[0]; };
-            SLUICE_ASSIGN_OR_RETURN(fused, linear_qkv_rows(array, rank_.heads, {rows(0), rows(1), rows(2)}, pieces(rule), index(rule)));
+            SLUICE_ASSIGN_OR_RETURN(
+                fused, linear_qkv_rows(array, rank_.heads, {rows(0), rows(1), rows(2)}, pieces(rule), index(rule)));
         } else {
             SLUICE_ASSIGN_OR_RETURN(const auto gate, runs_of(parts[0].tensor, parts[0].rule));
             SLUICE_ASSIGN_OR_RETURN(const auto up, runs_of(parts[1].tensor, parts[1].rule));
@@ -183,7 +194,8 @@ private:
             const Part& part = parts[static_cast<std::size_t>(rows.part)];
             const CatalogueTensor& tensor = rank_.catalogue[part.tensor];
             const Dims strides = contiguous_strides(tensor.shape, size_of(tensor.dtype));
-            OwnedRegion region{part.tensor, part.whole.begin, part.whole.end, 0, out_.bytes + rows.row * strides[0], strides};
+            OwnedRegion region{part.tensor, part.whole.begin, part.whole.end, 0, out_.bytes + rows.row * strides[0],
+                               strides};
             region.begin[0] = rows.begin;
             region.end[0] = rows.end;
             end = std::max(end, region.offset + (rows.end - rows.begin) * strides[0]);
@@ -214,9 +226,14 @@ Result<RankStorage> rank_storage(const Catalogue& catalogue, const ModelConfig& 
     SLUICE_ASSIGN_OR_RETURN(HeadCounts heads, HeadCounts::create(config));
     SLUICE_ASSIGN_OR_RETURN(std::vector<int> bounds, layout.stage_bounds(catalogue.groups() - 2));
     if (layout.ep > 1 && layout.ep > heads.experts) {
-        return invalid_argument(fmt::format("trainer layout: ep={} but the model has {} experts; lower ep", layout.ep, heads.experts));
+        return invalid_argument(
+            fmt::format("trainer layout: ep={} but the model has {} experts; lower ep", layout.ep, heads.experts));
     }
-    const Rank self{catalogue, layout, heads, layout.coordinates(rank), std::move(bounds),
+    const Rank self{catalogue,
+                    layout,
+                    heads,
+                    layout.coordinates(rank),
+                    std::move(bounds),
                     config.flag_or("tie_word_embeddings", false)};
     StorageBuilder builder(self);
     for (TensorId id = 0; id < static_cast<TensorId>(catalogue.size()); ++id) {

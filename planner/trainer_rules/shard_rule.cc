@@ -112,7 +112,8 @@ Result<ShardRule> shard_rule(const Catalogue& catalogue, const HeadCounts& heads
         // A scale is cut like the weight it belongs to, in blocks.
         const auto weight = catalogue.find(name.substr(0, name.size() - kScaleSuffix.size()));
         if (!weight) {
-            return plan_refused(fmt::format("tensor {} has no weight beside it; remove the scale or add the weight", name));
+            return plan_refused(
+                fmt::format("tensor {} has no weight beside it; remove the scale or add the weight", name));
         }
         weight_shape = catalogue[*weight].shape;
         parts.attribute.remove_suffix(kScaleSuffix.size());
@@ -130,14 +131,16 @@ Result<ShardRule> shard_rule(const Catalogue& catalogue, const HeadCounts& heads
         const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), expert);
         if (error == std::errc() && stop != rest.data() + rest.size() && *stop == '.') {
             if (expert < 0 || expert >= heads.experts) {
-                return plan_refused(fmt::format("tensor {} belongs to expert {}, but the config has {} experts; correct the config",
-                                                name, expert, heads.experts));
+                return plan_refused(
+                    fmt::format("tensor {} belongs to expert {}, but the config has {} experts; correct the config",
+                                name, expert, heads.experts));
             }
             rule = linear_rule(heads, parts, weight_shape);
             rule.expert = expert;
         } else {
             if (tensor.shape.empty()) {
-                return plan_refused(fmt::format("tensor {} has no expert axis; its first axis must count the experts", name));
+                return plan_refused(
+                    fmt::format("tensor {} has no expert axis; its first axis must count the experts", name));
             }
             rule = fused_experts_rule(heads, rest, tensor.shape);
         }
@@ -145,16 +148,17 @@ Result<ShardRule> shard_rule(const Catalogue& catalogue, const HeadCounts& heads
     rule.block = block;
     if (rule.cut == ShardRule::Cut::kUnits) {
         if (static_cast<std::size_t>(rule.axis) >= weight_shape.size()) {
-            return plan_refused(
-                fmt::format("tensor {} has shape {} but is cut on axis {}; correct its shape", name, to_string(tensor.shape), rule.axis));
+            return plan_refused(fmt::format("tensor {} has shape {} but is cut on axis {}; correct its shape", name,
+                                            to_string(tensor.shape), rule.axis));
         }
         rule.cut_extent = weight_shape[static_cast<std::size_t>(rule.axis)];
     }
     return rule;
 }
 
-Result<std::vector<std::pair<std::int64_t, std::int64_t>>> held_runs(const CatalogueTensor& tensor, const ShardRule& rule,
-                                                                     int ranks, int index, const char* grid) {
+Result<std::vector<std::pair<std::int64_t, std::int64_t>>> held_runs(const CatalogueTensor& tensor,
+                                                                     const ShardRule& rule, int ranks, int index,
+                                                                     const char* grid) {
     using Runs = std::vector<std::pair<std::int64_t, std::int64_t>>;
     if (rule.cut == ShardRule::Cut::kWhole) {
         return Runs{{0, tensor.shape.empty() ? 1 : tensor.shape[static_cast<std::size_t>(rule.axis)]}};
@@ -164,8 +168,9 @@ Result<std::vector<std::pair<std::int64_t, std::int64_t>>> held_runs(const Catal
     }
     const std::int64_t part = rule.cut_extent / rule.parts;
     if (rule.units <= 0 || part % rule.units != 0 || part * rule.parts != rule.cut_extent) {
-        return plan_refused(fmt::format("tensor {}: {} on axis {} does not hold a whole number of {} units; correct the config",
-                                        tensor.name, rule.cut_extent, rule.axis, rule.units));
+        return plan_refused(
+            fmt::format("tensor {}: {} on axis {} does not hold a whole number of {} units; correct the config",
+                        tensor.name, rule.cut_extent, rule.axis, rule.units));
     }
     const std::int64_t unit = part / rule.units;
     std::int64_t begin = 0;
@@ -177,8 +182,9 @@ Result<std::vector<std::pair<std::int64_t, std::int64_t>>> held_runs(const Catal
         begin = index / (ranks / rule.units) * unit;
         end = begin + unit;
     } else {
-        return plan_refused(fmt::format("tensor {}: {} units on axis {} cannot be spread over {}={}; choose {} that divides {}",
-                                        tensor.name, rule.units, rule.axis, grid, ranks, grid, rule.units));
+        return plan_refused(
+            fmt::format("tensor {}: {} units on axis {} cannot be spread over {}={}; choose {} that divides {}",
+                        tensor.name, rule.units, rule.axis, grid, ranks, grid, rule.units));
     }
     Runs runs;
     for (int p = 0; p < rule.parts; ++p) {

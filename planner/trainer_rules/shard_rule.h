@@ -20,10 +20,10 @@ struct ShardRule {
     };
     Cut cut = Cut::kWhole;
     int axis = 0;
-    std::int64_t units = 0;       ///< kUnits: number of indivisible units on the axis (of one part).
-    bool repeats = false;         ///< kUnits: with more ranks than units, adjacent ranks hold the same unit (KV heads).
-    int parts = 1;                ///< kUnits: equal parts of the axis that are cut one by one (gate and up in one tensor).
-    std::int64_t block = 1;       ///< Elements of the weight that one element on the axis stands for (block scales).
+    std::int64_t units = 0;  ///< kUnits: number of indivisible units on the axis (of one part).
+    bool repeats = false;    ///< kUnits: with more ranks than units, adjacent ranks hold the same unit (KV heads).
+    int parts = 1;           ///< kUnits: equal parts of the axis that are cut one by one (gate and up in one tensor).
+    std::int64_t block = 1;  ///< Elements of the weight that one element on the axis stands for (block scales).
     std::int64_t cut_extent = 0;  ///< Extent of the axis, in elements of the weight.
 
     static constexpr int kDense = -1;
@@ -38,8 +38,8 @@ struct ShardRule {
 struct HeadCounts {
     std::int64_t query = 0;
     std::int64_t key_value = 0;
-    std::int64_t experts = 0;    ///< 0 for dense models.
-    bool expert_pairs = false;   ///< Fused gate_up holds gate and up in turns (gpt-oss), not in halves.
+    std::int64_t experts = 0;   ///< 0 for dense models.
+    bool expert_pairs = false;  ///< Fused gate_up holds gate and up in turns (gpt-oss), not in halves.
     static Result<HeadCounts> create(const ModelConfig& config);
 };
 
@@ -48,8 +48,9 @@ Result<ShardRule> shard_rule(const Catalogue& catalogue, const HeadCounts& heads
 
 /// The runs [begin, end) of the rule's axis that rank `index` of `ranks` holds: one per part. The whole axis for kWhole.
 /// Refuses (plan refused) units that cannot be spread, naming tensor, units and ranks; `grid` is "tp" or "etp".
-Result<std::vector<std::pair<std::int64_t, std::int64_t>>> held_runs(const CatalogueTensor& tensor, const ShardRule& rule,
-                                                                     int ranks, int index, const char* grid);
+Result<std::vector<std::pair<std::int64_t, std::int64_t>>> held_runs(const CatalogueTensor& tensor,
+                                                                     const ShardRule& rule, int ranks, int index,
+                                                                     const char* grid);
 
 /// Piece `index` of `pieces` under the chunk rule: pieces of ceil(extent / pieces), the last ones short or empty.
 std::pair<std::int64_t, std::int64_t> chunk_run(std::int64_t extent, std::int64_t pieces, std::int64_t index);

@@ -4,10 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <sys/resource.h>
 
 namespace sluice {
 namespace {
@@ -30,10 +29,13 @@ TEST(ClusterPlanScale, KimiK2From256TrainersTo128Workers) {
         stage[static_cast<std::size_t>(rank.rank / 32)] += static_cast<double>(rank.served_bytes) / 32;
         busiest = std::max(busiest, static_cast<double>(rank.served_bytes));
     }
-    const CostBound bound = cost_bound(*ClusterSpec::parse("gpus_per_node=8,nic_gbps=400"), p.plan, p.owners, 128, nullptr);
-    std::printf("ownership %.2f s, demands %.2f s, routes %.2f s, %ld MiB, largest message %zu KiB, busiest %.4f of its stage's mean, wire %.3f s, predicted %.3f s\n",
-                p.ownership_s, p.demand_s, p.route_s, usage.ru_maxrss >> 10, largest >> 10,
-                busiest / *std::max_element(stage.begin(), stage.end()), bound.wire_s, bound.predicted_s);
+    const CostBound bound =
+        cost_bound(*ClusterSpec::parse("gpus_per_node=8,nic_gbps=400"), p.plan, p.owners, 128, nullptr);
+    std::printf(
+        "ownership %.2f s, demands %.2f s, routes %.2f s, %ld MiB, largest message %zu KiB, busiest %.4f of its "
+        "stage's mean, wire %.3f s, predicted %.3f s\n",
+        p.ownership_s, p.demand_s, p.route_s, usage.ru_maxrss >> 10, largest >> 10,
+        busiest / *std::max_element(stage.begin(), stage.end()), bound.wire_s, bound.predicted_s);
     EXPECT_LE(p.route_s, 5.0);
     EXPECT_LE(usage.ru_maxrss >> 10, 2048);
     EXPECT_LE(largest, 512U << 10);

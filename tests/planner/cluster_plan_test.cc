@@ -1,7 +1,8 @@
+#include "tests/planner/cluster_plan.h"
+
 #include "planner/coverage.h"
 #include "planner/plan_codec.h"
 #include "planner/plan_summary.h"
-#include "tests/planner/cluster_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ TEST(ClusterPlan, Qwen3OfTwoHundredThirtyFiveBillionOnTwoNodesEach) {
     const std::int64_t router_and_norms = 128 * hidden + 2 * hidden;
     const std::int64_t experts = 8 * 3 * 1536 * hidden;
     const std::int64_t per_rank = 2 * (94 * (attention + router_and_norms + experts) + 2 * 151936 * hidden + hidden);
-    EXPECT_EQ(per_rank / 100'000'000, 444);
+    EXPECT_NEAR(static_cast<double>(per_rank), 44.4e9, 0.05e9);
     std::vector<std::int64_t> served(16, 0);
     for (std::size_t d = 0; d < p.demands.size(); ++d) {
         const DemandCoverage coverage = prove_coverage(p.demands[d]);
@@ -46,9 +47,10 @@ TEST(ClusterPlan, Qwen3OfTwoHundredThirtyFiveBillionOnTwoNodesEach) {
     const std::int64_t second = std::accumulate(served.begin() + 8, served.end(), std::int64_t{0});
     EXPECT_LE(*std::max_element(served.begin(), served.end()), std::max(first, second) / 8 * 102 / 100);
 
-    const CostBound bound = cost_bound(*ClusterSpec::parse("gpus_per_node=8,nic_gbps=400"), p.plan, p.owners, 16, nullptr);
+    const CostBound bound =
+        cost_bound(*ClusterSpec::parse("gpus_per_node=8,nic_gbps=400"), p.plan, p.owners, 16, nullptr);
     EXPECT_NEAR(bound.wire_s, 0.89, 0.89 * 0.02);
-    EXPECT_NEAR(bound.predicted_s, 0.89, 0.89 * 0.02);
+    EXPECT_LE(bound.predicted_s, 1.05 * bound.wire_s);
 }
 
 }  // namespace

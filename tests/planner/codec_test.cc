@@ -1,6 +1,5 @@
-#include "planner/plan_codec.h"
-
 #include "planner/dry_run.h"
+#include "planner/plan_codec.h"
 #include "planner/plan_frame.h"
 #include "planner/router.h"
 #include "planner/trainer_ownership.h"
@@ -23,7 +22,8 @@ protected:
     void SetUp() override {
         const TrainerLayout trainers = *TrainerLayout::parse("tp=2,pp=2,dp=2,ep=4");
         for (int rank = 0; rank < trainers.world_size(); ++rank) {
-            owners_.push_back(*trainer_ownership(model_.catalogue, model_.config, trainers, rank, SourceKind::kGathered));
+            owners_.push_back(
+                *trainer_ownership(model_.catalogue, model_.config, trainers, rank, SourceKind::kGathered));
         }
         const WorkerLayout workers = *WorkerLayout::parse("tp=4,ep=on,replicas=2");
         for (int rank = 0; rank < workers.pool_size(); ++rank) {
@@ -40,7 +40,7 @@ protected:
     }
 
     static constexpr std::int64_t kChunkBytes = 8192;
-    SmallModel model_ = test::small_qwen3_moe();
+    SmallModel model_ = test::small_model("Qwen3-30B-A3B");
     std::vector<Ownership> owners_;
     std::vector<Demand> demands_;
     Plan plan_;
@@ -58,7 +58,8 @@ void expect_equal(const Route& a, const Route& b) {
     for (std::size_t c = 0; c < a.chunks.size(); ++c) {
         const Chunk& x = a.chunks[c];
         const Chunk& y = b.chunks[c];
-        EXPECT_EQ(std::tie(x.group, x.owner, x.path, x.wire_bytes, x.alternates), std::tie(y.group, y.owner, y.path, y.wire_bytes, y.alternates));
+        EXPECT_EQ(std::tie(x.group, x.owner, x.path, x.wire_bytes, x.alternates),
+                  std::tie(y.group, y.owner, y.path, y.wire_bytes, y.alternates));
         ASSERT_EQ(x.pieces.size(), y.pieces.size());
         for (std::size_t p = 0; p < x.pieces.size(); ++p) {
             expect_equal(x.pieces[p], y.pieces[p]);
@@ -110,7 +111,8 @@ TEST_F(CodecTest, OwnershipsComeBackAsTheyWere) {
         for (std::size_t i = 0; i < owner.regions.size(); ++i) {
             const OwnedRegion& a = owner.regions[i];
             const OwnedRegion& b = back->regions[i];
-            EXPECT_EQ(std::tie(a.tensor, a.begin, a.end, a.segment, a.offset, a.strides), std::tie(b.tensor, b.begin, b.end, b.segment, b.offset, b.strides));
+            EXPECT_EQ(std::tie(a.tensor, a.begin, a.end, a.segment, a.offset, a.strides),
+                      std::tie(b.tensor, b.begin, b.end, b.segment, b.offset, b.strides));
         }
         EXPECT_EQ(encode_ownership(*back), bytes);
     }
@@ -183,13 +185,15 @@ TEST_F(CodecTest, PlanFilesComeBackAsTheyWere) {
         expect_equal(plan_.routes[d], back->plan.routes[d]);
     }
     EXPECT_EQ(encode_plan_file(*back), bytes);
-    const auto other = decode_plan_file(bytes, test::small_models()[1].second.catalogue);
+    const auto other = decode_plan_file(bytes, test::small_model("Qwen3-0.6B").catalogue);
     EXPECT_THAT(other.status().message(), HasSubstr("plan again"));
 }
 
 TEST_F(CodecTest, FramesAreTheSameOnEveryMachine) {
     const std::string frame = seal_plan_message(PlanMessage::kRoute, "body");
-    EXPECT_EQ(frame.substr(0, 12), std::string("SLPN\x01\x00\x03\x00" "body", 12));
+    EXPECT_EQ(frame.substr(0, 12), std::string("SLPN\x01\x00\x03\x00"
+                                               "body",
+                                               12));
     EXPECT_EQ(frame.size(), 4 + kPlanFrameBytes);
     EXPECT_EQ(*open_plan_message(PlanMessage::kRoute, frame), "body");
 }
@@ -264,8 +268,11 @@ TEST_F(CodecTest, AlteredBodiesAreRefusedOrStayWithinTheirLimits) {
         }
         return body;
     };
-    const auto body_of = [](PlanMessage kind, const std::string& bytes) { return std::string(*open_plan_message(kind, bytes)); };
-    const auto inside = [](const Dims& sizes, const Dims& strides, std::int64_t offset, std::int64_t item, std::int64_t bytes) {
+    const auto body_of = [](PlanMessage kind, const std::string& bytes) {
+        return std::string(*open_plan_message(kind, bytes));
+    };
+    const auto inside = [](const Dims& sizes, const Dims& strides, std::int64_t offset, std::int64_t item,
+                           std::int64_t bytes) {
         std::int64_t end = offset;
         for (std::size_t d = 0; d < sizes.size(); ++d) {
             if (sizes[d] == 0) {
@@ -282,17 +289,22 @@ TEST_F(CodecTest, AlteredBodiesAreRefusedOrStayWithinTheirLimits) {
     const std::string served_body = body_of(PlanMessage::kOwnerRoute, encode_owner_route(owner_route(plan_, 0)));
     int accepted = 0;
     for (int i = 0; i < 3000; ++i) {
-        const auto r = decode_route(seal_plan_message(PlanMessage::kRoute, alter(route_body)), limits_, demands_[0].parameters, owners_);
+        const auto r = decode_route(seal_plan_message(PlanMessage::kRoute, alter(route_body)), limits_,
+                                    demands_[0].parameters, owners_);
         for (std::size_t c = 0; r.ok() && c < r->chunks.size(); ++c) {
             const Chunk& chunk = r->chunks[c];
-            ASSERT_TRUE(chunk.owner >= 0 && chunk.owner < limits_.trainers && chunk.group >= 0 && chunk.group < limits_.groups);
+            ASSERT_TRUE(chunk.owner >= 0 && chunk.owner < limits_.trainers && chunk.group >= 0 &&
+                        chunk.group < limits_.groups);
             ASSERT_LE(chunk.wire_bytes, kChunkBytes);
             for (const Piece& piece : chunk.pieces) {
                 const Ownership& owner = owners_[static_cast<std::size_t>(chunk.owner)];
-                const std::int64_t memory = piece.segment == kGatheredSegment ? owner.gathered_bytes.at(static_cast<std::size_t>(chunk.group))
-                                                                              : owner.segment_bytes.at(static_cast<std::size_t>(piece.segment));
-                ASSERT_TRUE(inside(piece.copy.sizes, piece.copy.src_strides, piece.copy.src_offset, piece.copy.item, memory));
-                ASSERT_TRUE(inside(piece.copy.sizes, piece.copy.dst_strides, piece.copy.dst_offset, piece.converts() ? size_of(piece.parameter_dtype) : piece.copy.item,
+                const std::int64_t memory = piece.segment == kGatheredSegment
+                                                ? owner.gathered_bytes.at(static_cast<std::size_t>(chunk.group))
+                                                : owner.segment_bytes.at(static_cast<std::size_t>(piece.segment));
+                ASSERT_TRUE(
+                    inside(piece.copy.sizes, piece.copy.src_strides, piece.copy.src_offset, piece.copy.item, memory));
+                ASSERT_TRUE(inside(piece.copy.sizes, piece.copy.dst_strides, piece.copy.dst_offset,
+                                   piece.converts() ? size_of(piece.parameter_dtype) : piece.copy.item,
                                    demands_[0].parameters.at(static_cast<std::size_t>(piece.parameter)).bytes()));
             }
         }
@@ -304,19 +316,24 @@ TEST_F(CodecTest, AlteredBodiesAreRefusedOrStayWithinTheirLimits) {
                                model_.catalogue[record.tensor].bytes()));
         }
         accepted += d.ok() ? 1 : 0;
-        const auto o = decode_ownership(seal_plan_message(PlanMessage::kOwnership, alter(owner_body)), model_.catalogue);
+        const auto o =
+            decode_ownership(seal_plan_message(PlanMessage::kOwnership, alter(owner_body)), model_.catalogue);
         for (std::size_t n = 0; o.ok() && n < o->regions.size(); ++n) {
             ASSERT_LT(static_cast<std::size_t>(o->regions[n].tensor), model_.catalogue.size());
         }
         accepted += o.ok() ? 1 : 0;
-        const auto s = decode_owner_route(seal_plan_message(PlanMessage::kOwnerRoute, alter(served_body)), limits_, owners_[0]);
+        const auto s =
+            decode_owner_route(seal_plan_message(PlanMessage::kOwnerRoute, alter(served_body)), limits_, owners_[0]);
         for (std::size_t n = 0; s.ok() && n < s->demands.size(); ++n) {
             for (const ServedChunk& chunk : s->demands[n].chunks) {
                 ASSERT_LE(chunk.wire_bytes, kChunkBytes);
                 for (const Piece& piece : chunk.pieces) {
-                    const std::int64_t memory = piece.segment == kGatheredSegment ? owners_[0].gathered_bytes.at(static_cast<std::size_t>(chunk.group))
-                                                                                  : owners_[0].segment_bytes.at(static_cast<std::size_t>(piece.segment));
-                    ASSERT_TRUE(inside(piece.copy.sizes, piece.copy.src_strides, piece.copy.src_offset, piece.copy.item, memory));
+                    const std::int64_t memory =
+                        piece.segment == kGatheredSegment
+                            ? owners_[0].gathered_bytes.at(static_cast<std::size_t>(chunk.group))
+                            : owners_[0].segment_bytes.at(static_cast<std::size_t>(piece.segment));
+                    ASSERT_TRUE(inside(piece.copy.sizes, piece.copy.src_strides, piece.copy.src_offset, piece.copy.item,
+                                       memory));
                 }
             }
         }

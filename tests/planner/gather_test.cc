@@ -62,14 +62,14 @@ TEST(Gather, MakesWholeWhatTrainerOwnershipOffers) {
             expect_gathers(models[moe].second, layout, models[moe].first);
         }
     }
-    for (const char* layout : {"fsdp=3", "fsdp=3,tp=2,dp=2"}) {
+    for (const char* layout : {"fsdp=3,tp=2,dp=2", "tp=4,dp=2,format=megatron"}) {
         expect_gathers(models[0].second, layout, models[0].first);
         expect_gathers(models[1].second, layout, models[1].first);
     }
 }
 
 TEST(Gather, StaysInTheStageAndTheReplicaAndCountsBytesByGrid) {
-    const SmallModel model = test::small_qwen3_moe();
+    const SmallModel model = test::small_model("Qwen3-30B-A3B");
     const TrainerLayout layout = *TrainerLayout::parse("tp=2,pp=2,dp=4,ep=2,etp=2");
     const auto gather = gather_plan(model.catalogue, model.config, layout, {});
     ASSERT_TRUE(gather.ok()) << gather.status().message();
@@ -108,7 +108,7 @@ TEST(Gather, StaysInTheStageAndTheReplicaAndCountsBytesByGrid) {
 }
 
 TEST(Gather, ReplicatedHeadsComeFromTheRankItselfWhereItHasThem) {
-    const SmallModel model = test::small_qwen3_moe();
+    const SmallModel model = test::small_model("Qwen3-30B-A3B");
     // Two KV heads on four ranks: each rank has one of the two already.
     const auto gather = gather_plan(model.catalogue, model.config, *TrainerLayout::parse("tp=4,ep=4"), {});
     ASSERT_TRUE(gather.ok());
@@ -128,7 +128,7 @@ TEST(Gather, ReplicatedHeadsComeFromTheRankItselfWhereItHasThem) {
 }
 
 TEST(Gather, NothingToGatherWithoutCuts) {
-    const SmallModel model = test::small_qwen3_moe();
+    const SmallModel model = test::small_model("Qwen3-30B-A3B");
     const auto gather = gather_plan(model.catalogue, model.config, *TrainerLayout::parse("pp=2,dp=2,ep=2"), {});
     ASSERT_TRUE(gather.ok());
     for (const Route& route : gather->plan.routes) {

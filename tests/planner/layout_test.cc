@@ -71,8 +71,12 @@ TEST(TrainerLayout, RefusesByKeyAndValue) {
 }
 
 TEST(WorkerLayout, RefusesByKeyAndValue) {
-    const Refused cases[] = {{"ep=yes", "ep=yes"},   {"placement=random", "placement=random"}, {"redundant=-1", "redundant=-1"},
-                             {"pp=2", "'pp'"},       {"replicas=0", "replicas=0"},             {"tp=2 ", "tp=2 "},
+    const Refused cases[] = {{"ep=yes", "ep=yes"},
+                             {"placement=random", "placement=random"},
+                             {"redundant=-1", "redundant=-1"},
+                             {"pp=2", "'pp'"},
+                             {"replicas=0", "replicas=0"},
+                             {"tp=2 ", "tp=2 "},
                              {"dp=1.5", "dp=1.5"}};
     for (const Refused& c : cases) {
         const auto layout = WorkerLayout::parse(c.text);

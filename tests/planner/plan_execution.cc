@@ -92,58 +92,71 @@ SmallModel small_model(const std::string& name, const std::vector<std::pair<std:
     return {std::move(config), std::move(*catalogue), std::move(tensors)};
 }
 
-SmallModel small_qwen3_moe() {
-    return small_model("Qwen3-30B-A3B", {{"num_hidden_layers", "3"},
-                                         {"hidden_size", "64"},
-                                         {"num_attention_heads", "8"},
-                                         {"num_key_value_heads", "2"},
-                                         {"head_dim", "8"},
-                                         {"vocab_size", "250"},
-                                         {"num_experts", "8"},
-                                         {"moe_intermediate_size", "32"},
-                                         {"intermediate_size", "64"}});
+SmallModel small_model(const std::string& name) {
+    using Fields = std::vector<std::pair<std::string, std::string>>;
+    const Fields dense = {{"num_hidden_layers", "3"},   {"hidden_size", "64"}, {"num_attention_heads", "8"},
+                          {"num_key_value_heads", "2"}, {"vocab_size", "250"}, {"intermediate_size", "96"}};
+    const auto dense_with = [&](const Fields& more) {
+        Fields out = dense;
+        out.insert(out.end(), more.begin(), more.end());
+        return out;
+    };
+    const std::map<std::string, Fields> fields = {
+        {"Qwen3-30B-A3B", dense_with({{"head_dim", "8"}, {"num_experts", "8"}, {"moe_intermediate_size", "32"}})},
+        {"Qwen3-0.6B", dense_with({{"head_dim", "8"}})},
+        {"Qwen2.5-7B", dense},
+        {"Llama-3.1-8B", dense},
+        {"Kimi-K2",
+         {{"num_hidden_layers", "3"},
+          {"hidden_size", "64"},
+          {"num_attention_heads", "8"},
+          {"num_key_value_heads", "8"},
+          {"vocab_size", "256"},
+          {"intermediate_size", "96"},
+          {"moe_intermediate_size", "32"},
+          {"n_routed_experts", "8"},
+          {"q_lora_rank", "24"},
+          {"kv_lora_rank", "16"},
+          {"qk_nope_head_dim", "8"},
+          {"qk_rope_head_dim", "4"},
+          {"v_head_dim", "8"},
+          {"first_k_dense_replace", "1"}}},
+        {"GLM-4.5-Air", dense_with({{"moe_intermediate_size", "32"}, {"n_routed_experts", "8"}, {"head_dim", "8"}})},
+        {"Mixtral-8x7B", dense_with({{"num_local_experts", "8"}})},
+        {"Llama-4-Scout-17B-16E",
+         {{"num_hidden_layers", "2"},
+          {"hidden_size", "64"},
+          {"num_attention_heads", "8"},
+          {"num_key_value_heads", "8"},
+          {"head_dim", "8"},
+          {"vocab_size", "256"},
+          {"intermediate_size", "32"},
+          {"num_local_experts", "8"},
+          {"vision_config.hidden_size", "32"},
+          {"vision_config.intermediate_size", "128"},
+          {"vision_config.num_hidden_layers", "2"},
+          {"vision_config.projector_input_dim", "64"},
+          {"vision_config.projector_output_dim", "64"},
+          {"vision_config.vision_output_dim", "64"}}},
+        {"gpt-oss-20b",
+         {{"num_hidden_layers", "2"},
+          {"hidden_size", "64"},
+          {"num_attention_heads", "8"},
+          {"num_key_value_heads", "8"},
+          {"head_dim", "8"},
+          {"vocab_size", "256"},
+          {"intermediate_size", "64"},
+          {"num_local_experts", "8"}}},
+    };
+    return small_model(name, fields.at(name));
 }
 
 std::vector<std::pair<std::string, SmallModel>> small_models() {
-    const std::vector<std::pair<std::string, std::string>> dense = {
-        {"num_hidden_layers", "3"}, {"hidden_size", "64"},   {"num_attention_heads", "8"}, {"num_key_value_heads", "2"},
-        {"vocab_size", "250"},      {"intermediate_size", "96"}};
-    const std::vector<std::pair<std::string, std::string>> mla = {
-        {"num_hidden_layers", "3"}, {"hidden_size", "64"},   {"num_attention_heads", "8"},   {"num_key_value_heads", "8"},
-        {"vocab_size", "256"},      {"intermediate_size", "96"}, {"moe_intermediate_size", "32"}, {"n_routed_experts", "8"},
-        {"q_lora_rank", "24"},      {"kv_lora_rank", "16"},  {"qk_nope_head_dim", "8"},     {"qk_rope_head_dim", "4"},
-        {"v_head_dim", "8"},        {"first_k_dense_replace", "1"}};
     std::vector<std::pair<std::string, SmallModel>> out;
-    out.emplace_back("Qwen3-30B-A3B", small_qwen3_moe());
-    out.emplace_back("Qwen3-0.6B", small_model("Qwen3-0.6B", dense));
-    out.emplace_back("Qwen2.5-7B", small_model("Qwen2.5-7B", dense));
-    out.emplace_back("Llama-3.1-8B", small_model("Llama-3.1-8B", dense));
-    out.emplace_back("Kimi-K2", small_model("Kimi-K2", mla));
-    auto glm = dense;
-    glm.insert(glm.end(), {{"moe_intermediate_size", "32"}, {"n_routed_experts", "8"}, {"head_dim", "8"}});
-    out.emplace_back("GLM-4.5-Air", small_model("GLM-4.5-Air", glm));
-    auto mixtral = dense;
-    mixtral.insert(mixtral.end(), {{"num_local_experts", "8"}});
-    out.emplace_back("Mixtral-8x7B", small_model("Mixtral-8x7B", mixtral));
-    out.emplace_back("Llama-4-Scout-17B-16E", small_model("Llama-4-Scout-17B-16E", {{"num_hidden_layers", "2"},
-                                                                                   {"hidden_size", "64"},
-                                                                                   {"num_attention_heads", "8"},
-                                                                                   {"num_key_value_heads", "8"},
-                                                                                   {"head_dim", "8"},
-                                                                                   {"vocab_size", "256"},
-                                                                                   {"intermediate_size", "32"},
-                                                                                   {"num_local_experts", "8"},
-                                                                                   {"vision_config.hidden_size", "32"},
-                                                                                   {"vision_config.intermediate_size", "64"},
-                                                                                   {"vision_config.num_hidden_layers", "2"}}));
-    out.emplace_back("gpt-oss-20b", small_model("gpt-oss-20b", {{"num_hidden_layers", "2"},
-                                                               {"hidden_size", "64"},
-                                                               {"num_attention_heads", "8"},
-                                                               {"num_key_value_heads", "8"},
-                                                               {"head_dim", "8"},
-                                                               {"vocab_size", "256"},
-                                                               {"intermediate_size", "64"},
-                                                               {"num_local_experts", "8"}}));
+    for (const char* name : {"Qwen3-30B-A3B", "Qwen3-0.6B", "Qwen2.5-7B", "Llama-3.1-8B", "Kimi-K2", "GLM-4.5-Air",
+                             "Mixtral-8x7B", "Llama-4-Scout-17B-16E", "gpt-oss-20b"}) {
+        out.emplace_back(name, small_model(name));
+    }
     return out;
 }
 
@@ -161,7 +174,8 @@ OwnerMemory fill_owner(const SmallModel& model, const Ownership& owner) {
         out.segments.emplace_back(static_cast<std::size_t>(bytes), kPoison);
     }
     for (std::size_t group = 0; group < owner.gathered_bytes.size(); ++group) {
-        out.gathered[static_cast<GroupId>(group)].assign(static_cast<std::size_t>(owner.gathered_bytes[group]), kPoison);
+        out.gathered[static_cast<GroupId>(group)].assign(static_cast<std::size_t>(owner.gathered_bytes[group]),
+                                                         kPoison);
     }
     for (const OwnedRegion& region : owner.regions) {
         const CatalogueTensor& tensor = model.catalogue[region.tensor];
@@ -177,20 +191,23 @@ OwnerMemory fill_owner(const SmallModel& model, const Ownership& owner) {
         copy.dst_strides = region.strides;
         Bytes& memory = region.segment == kGatheredSegment ? out.gathered[tensor.group]
                                                            : out.segments[static_cast<std::size_t>(region.segment)];
-        apply(copy, tensor.dtype, tensor.dtype, model.tensors[static_cast<std::size_t>(region.tensor)], memory, nullptr);
+        apply(copy, tensor.dtype, tensor.dtype, model.tensors[static_cast<std::size_t>(region.tensor)], memory,
+              nullptr);
     }
     return out;
 }
 
 const Bytes& segment_of(const OwnerMemory& memory, SegmentId segment, GroupId group) {
-    return segment == kGatheredSegment ? memory.gathered.at(group) : memory.segments.at(static_cast<std::size_t>(segment));
+    return segment == kGatheredSegment ? memory.gathered.at(group)
+                                       : memory.segments.at(static_cast<std::size_t>(segment));
 }
 
 std::vector<Bytes> expected_parameters(const SmallModel& model, const Demand& demand) {
     std::vector<Bytes> out = poisoned(demand);
     for (const CopyRecord& record : demand.records) {
-        apply(record.copy, record.source_dtype, record.parameter_dtype, model.tensors[static_cast<std::size_t>(record.tensor)],
-              out[static_cast<std::size_t>(record.parameter)], nullptr);
+        apply(record.copy, record.source_dtype, record.parameter_dtype,
+              model.tensors[static_cast<std::size_t>(record.tensor)], out[static_cast<std::size_t>(record.parameter)],
+              nullptr);
     }
     return out;
 }
@@ -223,7 +240,8 @@ std::vector<Bytes> execute(const Route& route, const Demand& demand, const std::
     for (std::size_t p = 0; p < out.size(); ++p) {
         for (std::size_t i = 0; i < out[p].size(); ++i) {
             if (writes[p][i] > 1 || (writes[p][i] == 0) != (out[p][i] == kPoison)) {
-                ADD_FAILURE() << demand.parameters[p].name << " byte " << i << " written " << int{writes[p][i]} << " times";
+                ADD_FAILURE() << demand.parameters[p].name << " byte " << i << " written " << int{writes[p][i]}
+                              << " times";
                 break;
             }
         }

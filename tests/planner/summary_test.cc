@@ -1,6 +1,5 @@
-#include "planner/plan_summary.h"
-
 #include "planner/dry_run.h"
+#include "planner/plan_summary.h"
 #include "planner/router.h"
 #include "planner/trainer_ownership.h"
 #include "tests/planner/plan_execution.h"
@@ -20,7 +19,8 @@ struct Planned {
     Plan plan;
 };
 
-Planned make_plan(const SmallModel& model, const std::string& trainer, const std::string& worker, RouteOptions options = {}) {
+Planned make_plan(const SmallModel& model, const std::string& trainer, const std::string& worker,
+                  RouteOptions options = {}) {
     Planned out;
     const TrainerLayout trainers = *TrainerLayout::parse(trainer);
     for (int rank = 0; rank < trainers.world_size(); ++rank) {
@@ -46,7 +46,7 @@ Planned make_plan(const SmallModel& model, const std::string& trainer, const std
 }
 
 TEST(PlanSummary, JsonHasTheContractsKeysAndItsSumsAgree) {
-    const SmallModel model = test::small_qwen3_moe();
+    const SmallModel model = test::small_model("Qwen3-30B-A3B");
     const Planned planned = make_plan(model, "tp=2,pp=2,dp=2,ep=4", "tp=2,ep=on,replicas=3");
     SummaryFacts facts;
     facts.model_name = "small";
@@ -55,11 +55,12 @@ TEST(PlanSummary, JsonHasTheContractsKeysAndItsSumsAgree) {
     facts.padding_bytes = 12;
     facts.unread_tensors = {"x"};
     facts.plan_seconds = 0.5;
-    facts.bound = cost_bound(*ClusterSpec::parse("gpus_per_node=8,nic_gbps=400"), planned.plan, planned.owners, 6, nullptr);
+    facts.bound =
+        cost_bound(*ClusterSpec::parse("gpus_per_node=8,nic_gbps=400"), planned.plan, planned.owners, 6, nullptr);
     const PlanSummary summary = summarize(model.catalogue, planned.owners, planned.plan, facts);
     const nlohmann::json j = to_json(summary);
-    for (const char* key : {"schema", "model", "trainers", "workers", "bytes", "worker_ranks", "trainer_ranks", "coverage", "memory",
-                            "digest", "plan_seconds", "plan_bytes", "bound"}) {
+    for (const char* key : {"schema", "model", "trainers", "workers", "bytes", "worker_ranks", "trainer_ranks",
+                            "coverage", "memory", "digest", "plan_seconds", "plan_bytes", "bound"}) {
         EXPECT_TRUE(j.contains(key)) << key;
     }
     EXPECT_EQ(j["schema"], 1);
@@ -85,7 +86,8 @@ TEST(PlanSummary, JsonHasTheContractsKeysAndItsSumsAgree) {
     }
     EXPECT_EQ(pulled, j["bytes"]["pulled"].get<std::int64_t>());
     const auto& path = j["bytes"]["by_path"];
-    EXPECT_EQ(pulled, path["direct"].get<std::int64_t>() + path["packed"].get<std::int64_t>() + path["mapped"].get<std::int64_t>());
+    EXPECT_EQ(pulled, path["direct"].get<std::int64_t>() + path["packed"].get<std::int64_t>() +
+                          path["mapped"].get<std::int64_t>());
     std::int64_t served = 0;
     std::int64_t owned = 0;
     for (const auto& rank : j["trainer_ranks"]) {
@@ -104,8 +106,9 @@ TEST(PlanSummary, JsonHasTheContractsKeysAndItsSumsAgree) {
 }
 
 TEST(PlanSummary, PathsAreCountedApart) {
-    const SmallModel model = test::small_qwen3_moe();
-    for (const auto& [choice, key] : {std::pair{RouteOptions::PathChoice::kPacked, "packed"}, std::pair{RouteOptions::PathChoice::kMapped, "mapped"},
+    const SmallModel model = test::small_model("Qwen3-30B-A3B");
+    for (const auto& [choice, key] : {std::pair{RouteOptions::PathChoice::kPacked, "packed"},
+                                      std::pair{RouteOptions::PathChoice::kMapped, "mapped"},
                                       std::pair{RouteOptions::PathChoice::kDirect, "direct"}}) {
         const Planned planned = make_plan(model, "tp=2", "tp=2", {4 << 20, choice});
         const nlohmann::json j = to_json(summarize(model.catalogue, planned.owners, planned.plan, {}));
@@ -127,8 +130,10 @@ TEST(ClusterSpec, ParsesDecimalsAndRefusesByKey) {
     EXPECT_EQ(spec->gpus_per_node, 1);
     EXPECT_DOUBLE_EQ(spec->nic_gbps, 0.2);
     EXPECT_DOUBLE_EQ(spec->nvlink_gbps, 3600.5);
-    for (const char* text : {"", "gpus_per_node=8", "nic_gbps=400", "gpus_per_node=1.5,nic_gbps=1", "gpus_per_node=8,nic_gbps=0", "gpus_per_node=8,nic_gbps=-1",
-                             "gpus_per_node=8,nic_gbps=nan", "gpus_per_node=8,nic_gbps=inf", "gpus_per_node=8,nic_gbps=4,x=1", "gpus_per_node=8,nic_gbps"}) {
+    for (const char* text :
+         {"", "gpus_per_node=8", "nic_gbps=400", "gpus_per_node=1.5,nic_gbps=1", "gpus_per_node=8,nic_gbps=0",
+          "gpus_per_node=8,nic_gbps=-1", "gpus_per_node=8,nic_gbps=nan", "gpus_per_node=8,nic_gbps=inf",
+          "gpus_per_node=8,nic_gbps=4,x=1", "gpus_per_node=8,nic_gbps"}) {
         const auto refused = ClusterSpec::parse(text);
         EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument) << text;
     }
