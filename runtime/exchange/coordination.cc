@@ -15,6 +15,7 @@ namespace {
 using Clock = EventLoop::Clock;
 
 constexpr std::size_t kLongestErrorText = 1000;
+constexpr auto kCoordinatorFirst = std::chrono::milliseconds(300);
 // How long a rank whose deadline has passed waits for what the coordinator makes of that.
 constexpr auto kVerdictAfterDeadline = std::chrono::milliseconds(250);
 
@@ -79,7 +80,9 @@ Coordination::Verdict Coordination::agree(const std::string& label, const Status
     report_task_->status = mine;
     loop_.post(*report_task_);
     std::unique_lock lock(mutex_);
-    if (!decided_changed_.wait_until(lock, deadline.when(), [&] { return delivered_round_ >= round; })) {
+    // The coordinator knows whom all wait for, so its deadline is to come first.
+    const Clock::time_point until = links_.rank() == 0 || deadline.is_never() ? deadline.when() : deadline.when() + kCoordinatorFirst;
+    if (!decided_changed_.wait_until(lock, until, [&] { return delivered_round_ >= round; })) {
         lock.unlock();
         return too_late(label, round);
     }

@@ -153,8 +153,8 @@ void Links::send(int peer, const Message& message) {
 void Links::receive(std::span<const std::byte> header, std::span<const std::byte> payload) {
     auto message = decode_message(header, payload, session_);
     Status refused = message.status();
-    if (refused.ok() && (message->sender >= size() || lost(message->sender))) {
-        refused = invalid_argument(fmt::format("message from rank {}, which is unknown or lost", message->sender));
+    if (refused.ok() && message->sender >= size()) {
+        refused = invalid_argument(fmt::format("message from rank {}, but there are {}", message->sender, size()));
     }
     if (!refused.ok()) {
         if (++dropped_ <= kDroppedLinesLogged) {
@@ -163,6 +163,9 @@ void Links::receive(std::span<const std::byte> header, std::span<const std::byte
         return;
     }
     Peer& from = *peers_[static_cast<std::size_t>(message->sender)];
+    if (from.lost) {
+        return;  // it was on its way when its sender was declared dead
+    }
     from.last_heard = EventLoop::Clock::now();
     if (message->kind == MessageKind::kHello) {
         from.greeted = true;
