@@ -89,7 +89,7 @@ private:
     void give_back(Answer& answer);
 
     const ReadableRegions& regions_;
-    NodePool<Answer> answers_;
+    NodePool<Answer> answers_{64};
     int in_use_ = 0;
     DropLog malformed_;
     DropLog overflow_;

@@ -98,7 +98,8 @@ private:
         operation->queue->ended(*operation, status);
     }
 
-    NodePool<UcxOperation> pool_;
+    // As many as two pull engines have gets in flight, and their messages, so that no sync has to wait for the first peak.
+    NodePool<UcxOperation> pool_{1024};
     UcxOperation* first_ = nullptr;
     UcxOperation* last_ = nullptr;
 };
