@@ -9,11 +9,12 @@
 
 namespace sluice::cli {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionReport, version, seconds, bytes, gather_s, pack_s, pull_s, scatter_s, hooks_s, commit_s,
-                                   registrations, allocations, plan_wire_bytes, copied_on_trainer, messages)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionReport, version, seconds, bytes, gather_s, pack_s, pull_s, scatter_s, hooks_s,
+                                   commit_s, registrations, allocations, plan_wire_bytes, copied_on_trainer, messages)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkReport, trainer, transport, one_sided, bytes, seconds)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, trainer, rank, versions, links, gather_tp, gather_etp, gather_fsdp, gather_ep, gather_pp,
-                                   peak_groups, peak_trainer_bytes, peak_staging_bytes, mismatches)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, trainer, rank, versions, links, gather_tp, gather_etp, gather_fsdp,
+                                   gather_ep, gather_pp, peak_groups, peak_trainer_bytes, peak_staging_bytes,
+                                   mismatches)
 
 std::string RankReport::encode() const { return nlohmann::json(*this).dump(); }
 
@@ -46,8 +47,9 @@ VersionReport combine(const std::vector<RankReport>& reports, std::size_t index)
                                  &VersionReport::scatter_s, &VersionReport::hooks_s, &VersionReport::commit_s}) {
             all.*field = std::max(all.*field, one.*field);
         }
-        for (const auto field : {&VersionReport::bytes, &VersionReport::registrations, &VersionReport::allocations,
-                                 &VersionReport::plan_wire_bytes, &VersionReport::copied_on_trainer, &VersionReport::messages}) {
+        for (const auto field :
+             {&VersionReport::bytes, &VersionReport::registrations, &VersionReport::allocations,
+              &VersionReport::plan_wire_bytes, &VersionReport::copied_on_trainer, &VersionReport::messages}) {
             all.*field += one.*field;
         }
     }
@@ -74,8 +76,11 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
     out["status"] = status_word(outcome.status);
     out["error"] = nullptr;
     if (!outcome.status.ok()) {
-        const auto named = [](const std::string& name) { return name.empty() ? nlohmann::json() : nlohmann::json(name); };
-        out["error"] = {{"rank", named(outcome.failed_rank)}, {"peer", named(outcome.peer)}, {"message", outcome.status.message()}};
+        const auto named = [](const std::string& name) {
+            return name.empty() ? nlohmann::json() : nlohmann::json(name);
+        };
+        out["error"] = {
+            {"rank", named(outcome.failed_rank)}, {"peer", named(outcome.peer)}, {"message", outcome.status.message()}};
     }
     out["versions"] = nlohmann::json::array();
     for (const char* key : {"registrations", "allocations", "plan_wire_bytes", "copied_on_trainer_bytes", "messages"}) {
@@ -111,11 +116,12 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
                                     {"bytes", link.bytes},
                                     {"seconds", link.seconds}});
         }
-        for (const auto field : {&RankReport::gather_tp, &RankReport::gather_etp, &RankReport::gather_fsdp, &RankReport::gather_ep,
-                                 &RankReport::gather_pp, &RankReport::mismatches}) {
+        for (const auto field : {&RankReport::gather_tp, &RankReport::gather_etp, &RankReport::gather_fsdp,
+                                 &RankReport::gather_ep, &RankReport::gather_pp, &RankReport::mismatches}) {
             totals.*field += report.*field;
         }
-        for (const auto field : {&RankReport::peak_groups, &RankReport::peak_trainer_bytes, &RankReport::peak_staging_bytes}) {
+        for (const auto field :
+             {&RankReport::peak_groups, &RankReport::peak_trainer_bytes, &RankReport::peak_staging_bytes}) {
             totals.*field = std::max(totals.*field, report.*field);
         }
     }
@@ -133,17 +139,19 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
 
 std::string sync_table(const std::vector<RankReport>& reports, const RunOutcome& outcome) {
     std::string text;
-    const auto trainers = std::count_if(reports.begin(), reports.end(), [](const RankReport& report) { return report.trainer; });
-    text += fmt::format("{} trainers -> {} workers, verify {}\n", trainers, static_cast<std::ptrdiff_t>(reports.size()) - trainers,
-                        outcome.verify_mode);
-    text += fmt::format("{:>7}  {:>9}  {:>8}  {:>11}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}\n", "version", "bytes", "seconds", "rate", "gather",
-                        "pack", "pull", "scatter", "hooks", "commit");
+    const auto trainers =
+        std::count_if(reports.begin(), reports.end(), [](const RankReport& report) { return report.trainer; });
+    text += fmt::format("{} trainers -> {} workers, verify {}\n", trainers,
+                        static_cast<std::ptrdiff_t>(reports.size()) - trainers, outcome.verify_mode);
+    text += fmt::format("{:>7}  {:>9}  {:>8}  {:>11}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}\n", "version", "bytes",
+                        "seconds", "rate", "gather", "pack", "pull", "scatter", "hooks", "commit");
     for (std::size_t i = 0; i < version_count(reports); ++i) {
         const VersionReport v = combine(reports, i);
         const double rate = v.seconds > 0 ? static_cast<double>(v.bytes) / v.seconds : 0;
-        text += fmt::format("{:>7}  {:>9}  {:>8.3f}  {:>9}/s  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}\n", v.version,
-                            human_bytes(v.bytes), v.seconds, human_bytes(static_cast<std::int64_t>(rate)), v.gather_s, v.pack_s, v.pull_s,
-                            v.scatter_s, v.hooks_s, v.commit_s);
+        text +=
+            fmt::format("{:>7}  {:>9}  {:>8.3f}  {:>9}/s  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}  {:>8.3f}\n",
+                        v.version, human_bytes(v.bytes), v.seconds, human_bytes(static_cast<std::int64_t>(rate)),
+                        v.gather_s, v.pack_s, v.pull_s, v.scatter_s, v.hooks_s, v.commit_s);
     }
     return text;
 }

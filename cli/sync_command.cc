@@ -43,13 +43,17 @@ Result<Seat> take_seat(Bootstrap& bootstrap, const SyncOptions& options, Deadlin
     const std::byte role = !options.role ? std::byte{0} : *options.role == Role::kTrainer ? std::byte{1} : std::byte{2};
     SLUICE_ASSIGN_OR_RETURN(const auto roles, bootstrap.all_gather({&role, 1}, deadline));
     if (bootstrap.size() != trainers + workers) {
-        return invalid_argument(fmt::format("the layouts need {} ranks ({} trainers and {} workers), but {} were started; use mpirun -n {}",
-                                            trainers + workers, trainers, workers, bootstrap.size(), trainers + workers));
+        return invalid_argument(
+            fmt::format("the layouts need {} ranks ({} trainers and {} workers), but {} were started; use mpirun -n {}",
+                        trainers + workers, trainers, workers, bootstrap.size(), trainers + workers));
     }
     const auto count = [&](std::byte value, int before) {
         int n = 0;
         for (int rank = 0; rank < before; ++rank) {
-            n += roles[static_cast<std::size_t>(rank)].size() == 1 && roles[static_cast<std::size_t>(rank)].front() == value ? 1 : 0;
+            n += roles[static_cast<std::size_t>(rank)].size() == 1 &&
+                         roles[static_cast<std::size_t>(rank)].front() == value
+                     ? 1
+                     : 0;
         }
         return n;
     };
@@ -59,15 +63,17 @@ Result<Seat> take_seat(Bootstrap& bootstrap, const SyncOptions& options, Deadlin
         return rank < trainers ? Seat{true, rank} : Seat{false, rank - trainers};
     }
     if (count(std::byte{1}, all) != trainers || count(std::byte{2}, all) != workers) {
-        return invalid_argument(fmt::format("the layouts need {} ranks with --role trainer and {} with --role worker; {} and {} were started", trainers,
-                                            workers, count(std::byte{1}, all), count(std::byte{2}, all)));
+        return invalid_argument(fmt::format(
+            "the layouts need {} ranks with --role trainer and {} with --role worker; {} and {} were started", trainers,
+            workers, count(std::byte{1}, all), count(std::byte{2}, all)));
     }
     return role == std::byte{1} ? Seat{true, count(std::byte{1}, rank)} : Seat{false, count(std::byte{2}, rank)};
 }
 
 /// Writes what came of the run: on the coordinator, from the reports of all ranks alive.
 ExitCode write_results(const SyncOptions& options, Session& session, const Status& outcome, const RankReport& mine) {
-    const auto notes = session.gather_notes(mine.encode(), Deadline::after(std::chrono::seconds(outcome.ok() ? 30 : 1)));
+    const auto notes =
+        session.gather_notes(mine.encode(), Deadline::after(std::chrono::seconds(outcome.ok() ? 30 : 1)));
     const bool writer = session.is_coordinator();
     if (!writer) {
         return exit_code(outcome.code());
@@ -147,7 +153,8 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
         return *ended;
     }
     ExitCode code = kDone;
-    const SyncContext context{options, *settings, *model, bootstrap, **session, seat->own_rank, [&] { (*mpi)->finalize(); }};
+    const SyncContext context{
+        options, *settings, *model, bootstrap, **session, seat->own_rank, [&] { (*mpi)->finalize(); }};
     const Finish finish = [&](const Status& outcome, const RankReport& mine) {
         if ((*session)->connected()) {
             code = write_results(options, **session, outcome, mine);
@@ -168,7 +175,8 @@ Status start_together(const SyncContext& context, std::uint64_t version) {
 }
 
 void add_sync_command(CLI::App& app, Run& run) {
-    CLI::App* command = app.add_subcommand("sync", "Move the weights from trainer ranks to inference workers, under mpirun -n (trainers + workers)");
+    CLI::App* command = app.add_subcommand(
+        "sync", "Move the weights from trainer ranks to inference workers, under mpirun -n (trainers + workers)");
     auto parser = std::make_shared<SyncOptionsParser>();
     parser->add_to(*command);
     command->callback([&run, parser] { run = [parser] { return run_sync(*parser); }; });

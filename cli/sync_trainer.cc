@@ -27,16 +27,20 @@ struct TrainerParts {
 Status make_parts(const SyncContext& context, TrainerParts& parts) {
     const SyncOptions& options = context.options;
     const Model& model = context.model;
-    SLUICE_ASSIGN_OR_RETURN(parts.offered, trainer_ownership(model.catalogue, model.config, options.trainer, context.own_rank, options.source));
-    SLUICE_ASSIGN_OR_RETURN(parts.stored, shard_ownership(model.catalogue, model.config, options.trainer, context.own_rank));
+    SLUICE_ASSIGN_OR_RETURN(parts.offered, trainer_ownership(model.catalogue, model.config, options.trainer,
+                                                             context.own_rank, options.source));
+    SLUICE_ASSIGN_OR_RETURN(parts.stored,
+                            shard_ownership(model.catalogue, model.config, options.trainer, context.own_rank));
     SLUICE_ASSIGN_OR_RETURN(parts.weights, TrainerWeights::allocate(model.catalogue, parts.stored));
     Buffer& memory = parts.weights->memory();
-    std::vector<WeightSource::Segment> segments = {{memory.data(), static_cast<std::int64_t>(memory.size()), MemoryKind::kHost}};
+    std::vector<WeightSource::Segment> segments = {
+        {memory.data(), static_cast<std::int64_t>(memory.size()), MemoryKind::kHost}};
     if (options.source == SourceKind::kResident) {
         parts.source = std::make_unique<ResidentSource>(std::move(segments));
         return ok_status();
     }
-    SLUICE_ASSIGN_OR_RETURN(parts.gather, gather_demand(model.catalogue, model.config, options.trainer, context.own_rank));
+    SLUICE_ASSIGN_OR_RETURN(parts.gather,
+                            gather_demand(model.catalogue, model.config, options.trainer, context.own_rank));
     parts.source = std::make_unique<GatheredSource>(
         std::move(segments), RankInput::Gather{parts.stored, *parts.gather}, parts.offered.gathered_bytes,
         GatheredSource::Options{options.verify == VerifyMode::kDigest, context.settings.staging_bytes});
@@ -57,13 +61,14 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
     trainer_options.verify_hashes = options.verify == VerifyMode::kDigest;
     trainer_options.before_publish = [&](std::uint64_t version, int position) {
         const std::optional<Death>& death = options.death;
-        if (death && death->world_rank == context.bootstrap.rank() && death->version == version && death->group == position) {
+        if (death && death->world_rank == context.bootstrap.rank() && death->version == version &&
+            death->group == position) {
             ::kill(::getpid(), SIGKILL);
         }
     };
     const Status made = make_parts(context, parts);
-    auto trainer = Trainer::create(context.session, context.bootstrap, context.model.catalogue, context.own_rank, made, parts.offered,
-                                   parts.source.get(), trainer_options);
+    auto trainer = Trainer::create(context.session, context.bootstrap, context.model.catalogue, context.own_rank, made,
+                                   parts.offered, parts.source.get(), trainer_options);
     if (!trainer.ok()) {
         finish(trainer.status(), report);
         return;
@@ -93,14 +98,16 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
         v.pack_s = stats.pack_seconds;
         v.copied_on_trainer = stats.packed_bytes;
         v.plan_wire_bytes = version == 1 ? sender.plan().wire_bytes : 0;
-        v.registrations = context.session.registrations() - std::exchange(registrations_before, context.session.registrations());
+        v.registrations =
+            context.session.registrations() - std::exchange(registrations_before, context.session.registrations());
         v.allocations = context.session.pool_growth() - std::exchange(growth_before, context.session.pool_growth());
         v.messages = context.session.messages_sent() - std::exchange(messages_before, context.session.messages_sent());
         report.peak_groups = std::max<std::int64_t>(report.peak_groups, stats.peak_groups);
     }
     report.peak_trainer_bytes = sender.buffer_bytes();
     if (parts.gather) {
-        const GatherBytes bytes = gather_bytes(options.trainer, context.own_rank, *parts.gather, sender.plan().gather_route);
+        const GatherBytes bytes =
+            gather_bytes(options.trainer, context.own_rank, *parts.gather, sender.plan().gather_route);
         report.gather_tp = bytes.tp;
         report.gather_etp = bytes.etp;
         report.gather_fsdp = bytes.fsdp;

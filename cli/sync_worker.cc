@@ -43,7 +43,8 @@ struct WorkerParts {
 };
 
 Status make_parts(const SyncContext& context, const Place& place, WorkerParts& parts) {
-    SLUICE_ASSIGN_OR_RETURN(parts.demand, dry_run(context.model.catalogue, context.model.config, *place.pool, place.pool_rank));
+    SLUICE_ASSIGN_OR_RETURN(parts.demand,
+                            dry_run(context.model.catalogue, context.model.config, *place.pool, place.pool_rank));
     SLUICE_RETURN_IF_ERROR(prove_coverage(parts.demand).status);
     SLUICE_ASSIGN_OR_RETURN(parts.parameters, WorkerParameters::allocate(parts.demand));
     return ok_status();
@@ -77,7 +78,8 @@ void run_worker(const SyncContext& context, const Finish& finish) {
         std::error_code error;
         std::filesystem::create_directories(options.dump_directory, error);
         if (error) {
-            made = invalid_argument(fmt::format("--dump {}: cannot make the directory: {}", options.dump_directory, error.message()));
+            made = invalid_argument(
+                fmt::format("--dump {}: cannot make the directory: {}", options.dump_directory, error.message()));
         }
     }
     Worker::Options worker_options;
@@ -95,7 +97,8 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     Worker::Hooks hooks;
     hooks.on_group = [&](std::uint64_t version, GroupId /*group*/) {
         const std::optional<Death>& death = options.death;
-        if (death && death->world_rank == context.bootstrap.rank() && death->version == version && death->group == groups_landed) {
+        if (death && death->world_rank == context.bootstrap.rank() && death->version == version &&
+            death->group == groups_landed) {
             ::kill(::getpid(), SIGKILL);
         }
         ++groups_landed;
@@ -106,13 +109,16 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     };
     if (options.verify == VerifyMode::kFull) {
         hooks.before_commit = [&](std::uint64_t version) {
-            const FullVerification result = verify_full(context.model.catalogue, parts.demand, receiver->plan().route, parts.parameters->store(), values, version);
+            const FullVerification result = verify_full(context.model.catalogue, parts.demand, receiver->plan().route,
+                                                        parts.parameters->store(), values, version);
             report.mismatches += result.mismatches;
             return result.status;
         };
     }
-    auto worker = Worker::create(context.session, context.bootstrap, context.model.catalogue, context.own_rank, place.demand_key, made, parts.demand,
-                                 parts.parameters ? parts.parameters->store() : ParameterStore{}, std::move(hooks), worker_options);
+    auto worker =
+        Worker::create(context.session, context.bootstrap, context.model.catalogue, context.own_rank, place.demand_key,
+                       made, parts.demand, parts.parameters ? parts.parameters->store() : ParameterStore{},
+                       std::move(hooks), worker_options);
     if (!worker.ok()) {
         finish(worker.status(), report);
         return;
@@ -144,7 +150,8 @@ void run_worker(const SyncContext& context, const Finish& finish) {
         v.hooks_s = stats.hook_seconds;
         v.commit_s = stats.commit_seconds;
         v.plan_wire_bytes = version == 1 ? receiver->plan().wire_bytes : 0;
-        v.registrations = context.session.registrations() - std::exchange(registrations_before, context.session.registrations());
+        v.registrations =
+            context.session.registrations() - std::exchange(registrations_before, context.session.registrations());
         v.allocations = context.session.pool_growth() - std::exchange(growth_before, context.session.pool_growth());
         v.messages = context.session.messages_sent() - std::exchange(messages_before, context.session.messages_sent());
     }

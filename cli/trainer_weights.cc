@@ -26,7 +26,8 @@ void TrainerWeights::write_version(const WeightValues& values, std::uint64_t ver
         }
         const StridedCopy runs = coalesce(box);
         for_each_item(runs, [&](std::int64_t src, std::int64_t dst) {
-            values.read(region.tensor, src / item, runs.item / item, static_cast<std::int64_t>(version), memory_.data() + dst);
+            values.read(region.tensor, src / item, runs.item / item, static_cast<std::int64_t>(version),
+                        memory_.data() + dst);
         });
     }
 }

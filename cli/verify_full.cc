@@ -24,7 +24,8 @@ int owner_of(const Route& route, ParameterId parameter, std::int64_t byte) {
             }
             const std::int64_t item = piece.converts() ? size_of(piece.parameter_dtype) : piece.copy.item;
             bool found = false;
-            for_each_item(piece.copy, [&](std::int64_t, std::int64_t dst) { found = found || (dst <= byte && byte < dst + item); });
+            for_each_item(piece.copy,
+                          [&](std::int64_t, std::int64_t dst) { found = found || (dst <= byte && byte < dst + item); });
             if (found) {
                 return chunk.owner;
             }
@@ -35,8 +36,8 @@ int owner_of(const Route& route, ParameterId parameter, std::int64_t byte) {
 
 class Comparison {
 public:
-    Comparison(const Catalogue& catalogue, const Demand& demand, const Route& route, const ParameterStore& store, const WeightValues& values,
-               std::uint64_t version)
+    Comparison(const Catalogue& catalogue, const Demand& demand, const Route& route, const ParameterStore& store,
+               const WeightValues& values, std::uint64_t version)
         : catalogue_(catalogue), demand_(demand), route_(route), store_(store), values_(values), version_(version) {}
 
     FullVerification run() {
@@ -69,7 +70,8 @@ private:
             for (std::int64_t at = 0; at < copy.item; at += kPortion) {
                 const std::int64_t bytes = std::min(kPortion, copy.item - at);
                 read(record.tensor, stored, src + at, bytes);
-                check(record.parameter, dst + at, expected_bytes_, base + dst + at, bytes, tensor.name, (src + at) / stored);
+                check(record.parameter, dst + at, expected_bytes_, base + dst + at, bytes, tensor.name,
+                      (src + at) / stored);
             }
         });
     }
@@ -80,7 +82,8 @@ private:
         expected_.assign(static_cast<std::size_t>(std::min(kPortion, box.item)), std::byte{0});
         for_each_item(box, [&](std::int64_t, std::int64_t dst) {
             for (std::int64_t at = 0; at < box.item; at += kPortion) {
-                check(fill.parameter, dst + at, expected_.data(), base + dst + at, std::min(kPortion, box.item - at), "padding", 0);
+                check(fill.parameter, dst + at, expected_.data(), base + dst + at, std::min(kPortion, box.item - at),
+                      "padding", 0);
             }
         });
     }
@@ -95,28 +98,30 @@ private:
         expected_bytes_ = expected_.data() + (begin - first * stored);
     }
 
-    void check(ParameterId parameter, std::int64_t at, const std::byte* expected, const std::byte* found, std::int64_t bytes,
-               const std::string& tensor, std::int64_t source_element) {
+    void check(ParameterId parameter, std::int64_t at, const std::byte* expected, const std::byte* found,
+               std::int64_t bytes, const std::string& tensor, std::int64_t source_element) {
         if (std::memcmp(expected, found, static_cast<std::size_t>(bytes)) != 0) {
             count(parameter, at, expected, found, bytes, tensor, source_element);
         }
     }
 
-    void count(ParameterId parameter, std::int64_t at, const std::byte* expected, const std::byte* found, std::int64_t bytes,
-               const std::string& tensor, std::int64_t source_element) {
+    void count(ParameterId parameter, std::int64_t at, const std::byte* expected, const std::byte* found,
+               std::int64_t bytes, const std::string& tensor, std::int64_t source_element) {
         const Parameter& p = demand_.parameters[static_cast<std::size_t>(parameter)];
         const std::int64_t size = size_of(p.dtype);
         for (std::int64_t offset = 0; offset < bytes; offset += size) {
-            if (std::memcmp(expected + offset, found + offset, static_cast<std::size_t>(std::min(size, bytes - offset))) == 0) {
+            if (std::memcmp(expected + offset, found + offset,
+                            static_cast<std::size_t>(std::min(size, bytes - offset))) == 0) {
                 continue;
             }
             if (result_.mismatches++ == 0) {
                 const std::int64_t byte = at + offset;
                 const int owner = owner_of(route_, parameter, byte);
-                result_.status = Status(StatusCode::kMismatch,
-                                        fmt::format("version {}: parameter {} element {} is not element {} of {} ({})", version_, p.name, byte / size,
-                                                    source_element + offset / size, tensor,
-                                                    owner < 0 ? "not pulled" : fmt::format("pulled from trainer {}", owner)));
+                result_.status =
+                    Status(StatusCode::kMismatch,
+                           fmt::format("version {}: parameter {} element {} is not element {} of {} ({})", version_,
+                                       p.name, byte / size, source_element + offset / size, tensor,
+                                       owner < 0 ? "not pulled" : fmt::format("pulled from trainer {}", owner)));
             }
         }
     }
@@ -135,8 +140,8 @@ private:
 
 }  // namespace
 
-FullVerification verify_full(const Catalogue& catalogue, const Demand& demand, const Route& route, const ParameterStore& store,
-                             const WeightValues& values, std::uint64_t version) {
+FullVerification verify_full(const Catalogue& catalogue, const Demand& demand, const Route& route,
+                             const ParameterStore& store, const WeightValues& values, std::uint64_t version) {
     return Comparison(catalogue, demand, route, store, values, version).run();
 }
 

@@ -17,7 +17,7 @@ struct FullVerification {
     std::int64_t mismatches = 0;  ///< Elements.
     Status status;                ///< Ok, or kMismatch with the first one.
 };
-FullVerification verify_full(const Catalogue& catalogue, const Demand& demand, const Route& route, const ParameterStore& store,
-                             const WeightValues& values, std::uint64_t version);
+FullVerification verify_full(const Catalogue& catalogue, const Demand& demand, const Route& route,
+                             const ParameterStore& store, const WeightValues& values, std::uint64_t version);
 
 }  // namespace sluice::cli

@@ -37,7 +37,9 @@ void WorkerParameters::poison() {
     }
     for (const ZeroFill& fill : demand_->fills) {
         const StridedCopy box = coalesce(fill.box);
-        for_each_item(box, [&](std::int64_t, std::int64_t dst) { std::fill_n(store_.address(fill.parameter) + dst, box.item, std::byte{0}); });
+        for_each_item(box, [&](std::int64_t, std::int64_t dst) {
+            std::fill_n(store_.address(fill.parameter) + dst, box.item, std::byte{0});
+        });
     }
 }
 
@@ -45,7 +47,9 @@ Status WorkerParameters::dump(const std::string& path, const std::map<std::strin
     std::vector<SafetensorsTensor> tensors;
     for (std::size_t i = 0; i < demand_->parameters.size(); ++i) {
         const Parameter& parameter = demand_->parameters[i];
-        tensors.push_back({parameter.name, parameter.dtype, parameter.shape,
+        tensors.push_back({parameter.name,
+                           parameter.dtype,
+                           parameter.shape,
                            {store_.address(static_cast<ParameterId>(i)), static_cast<std::size_t>(parameter.bytes())}});
     }
     return write_safetensors(path, tensors, {metadata.begin(), metadata.end()});

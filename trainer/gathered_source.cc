@@ -45,8 +45,12 @@ private:
     GatheredSource& source_;
 };
 
-GatheredSource::GatheredSource(std::vector<Segment> segments, RankInput::Gather gather, std::vector<std::int64_t> gathered_bytes, Options options)
-    : segments_(std::move(segments)), gather_(std::move(gather)), gathered_bytes_(std::move(gathered_bytes)), options_(options) {}
+GatheredSource::GatheredSource(std::vector<Segment> segments, RankInput::Gather gather,
+                               std::vector<std::int64_t> gathered_bytes, Options options)
+    : segments_(std::move(segments)),
+      gather_(std::move(gather)),
+      gathered_bytes_(std::move(gathered_bytes)),
+      options_(options) {}
 
 GatheredSource::~GatheredSource() = default;
 
@@ -65,7 +69,8 @@ Status GatheredSource::prepare(Session& session, const RankPlan& plan, std::span
     SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session, plan.gather_owner_route, session.settings().slots));
     slots_->describe(shown);
     SLUICE_ASSIGN_OR_RETURN(staging_, StagingArena::create(options_.staging_bytes));
-    SLUICE_ASSIGN_OR_RETURN(staging_region_, session.register_memory(staging_->bytes(), MemoryKind::kHost, transport::Access::kLocal));
+    SLUICE_ASSIGN_OR_RETURN(staging_region_,
+                            session.register_memory(staging_->bytes(), MemoryKind::kHost, transport::Access::kLocal));
     return ok_status();
 }
 
@@ -90,7 +95,8 @@ Status GatheredSource::start(Session& session) {
     memory.segments = local;
     slots_->describe(memory);
     const int own_world_rank = session.links().rank();
-    SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners, pull_owners(session, plan.gather_route, FlowId::kGather, own_world_rank, local));
+    SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners,
+                            pull_owners(session, plan.gather_route, FlowId::kGather, own_world_rank, local));
 
     const int groups = static_cast<int>(gathered_bytes_.size());
     landed_ = std::make_unique<GroupEvents>(groups);
@@ -103,14 +109,16 @@ Status GatheredSource::start(Session& session) {
     pull.timeout = session.settings().sync_timeout;
     Status opened;
     session.loop().run_and_wait([&] {
-        server_ = std::make_unique<Server>(session.loop(), session.links(), session.copy_thread(), FlowId::kGather, plan.gather_owner_route,
-                                           served_consumers(session, plan.gather_owner_route, plan.trainers), std::move(memory),
-                                           options_.verify_hashes, Server::Events{[this](GroupId group) { released_->group_done(group); }});
-        engine_ = std::make_unique<PullEngine>(session.loop(), session.links(), session.copy_thread(), FlowId::kGather, plan.gather_route,
-                                               std::move(owners), std::vector<Destination>(gather_.demand.dense.parameters.size()), *staging_,
-                                               *staging_region_, /*gated=*/true, pull,
-                                               PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
-                                                                  [this](const Status& status) { landed_->finish(status); }});
+        server_ = std::make_unique<Server>(
+            session.loop(), session.links(), session.copy_thread(), FlowId::kGather, plan.gather_owner_route,
+            served_consumers(session, plan.gather_owner_route, plan.trainers), std::move(memory),
+            options_.verify_hashes, Server::Events{[this](GroupId group) { released_->group_done(group); }});
+        engine_ = std::make_unique<PullEngine>(
+            session.loop(), session.links(), session.copy_thread(), FlowId::kGather, plan.gather_route,
+            std::move(owners), std::vector<Destination>(gather_.demand.dense.parameters.size()), *staging_,
+            *staging_region_, /*gated=*/true, pull,
+            PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
+                               [this](const Status& status) { landed_->finish(status); }});
         opened = engine_->open_keys();
     });
     session.set_flow(FlowId::kGather, server_.get(), engine_.get());
@@ -126,8 +134,9 @@ Status GatheredSource::begin(std::uint64_t version) {
 }
 
 Status GatheredSource::gather(std::uint64_t version, GroupId group, std::span<std::byte> buffer, Deadline deadline) {
-    const bool anything = std::any_of(session_->plan().gather_route.chunks.begin(), session_->plan().gather_route.chunks.end(),
-                                      [group](const Chunk& chunk) { return chunk.group == group; });
+    const bool anything =
+        std::any_of(session_->plan().gather_route.chunks.begin(), session_->plan().gather_route.chunks.end(),
+                    [group](const Chunk& chunk) { return chunk.group == group; });
     if (!anything) {
         return ok_status();  // all of the group is stored whole
     }

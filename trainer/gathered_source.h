@@ -25,7 +25,8 @@ public:
     };
 
     /// `segments` hold the shards as `gather.shards` says; `gathered_bytes` is the buffer that each group needs (Ownership::gathered_bytes).
-    GatheredSource(std::vector<Segment> segments, RankInput::Gather gather, std::vector<std::int64_t> gathered_bytes, Options options);
+    GatheredSource(std::vector<Segment> segments, RankInput::Gather gather, std::vector<std::int64_t> gathered_bytes,
+                   Options options);
     ~GatheredSource() override;
 
     [[nodiscard]] std::span<const Segment> segments() const override { return segments_; }

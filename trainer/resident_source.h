@@ -14,7 +14,8 @@ public:
 
     [[nodiscard]] std::span<const Segment> segments() const override { return segments_; }
     [[nodiscard]] bool gathers() const override { return false; }
-    Status gather(std::uint64_t /*version*/, GroupId group, std::span<std::byte> /*buffer*/, Deadline /*deadline*/) override {
+    Status gather(std::uint64_t /*version*/, GroupId group, std::span<std::byte> /*buffer*/,
+                  Deadline /*deadline*/) override {
         return internal_error("a resident source was asked to gather group " + std::to_string(group));
     }
 

@@ -52,9 +52,9 @@ public:
     int buffer = 0;
 };
 
-Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int trainer_rank,
-                                                 const Status& prepared, const Ownership& ownership, WeightSource* source,
-                                                 const Options& options) {
+Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue,
+                                                 int trainer_rank, const Status& prepared, const Ownership& ownership,
+                                                 WeightSource* source, const Options& options) {
     const Deadline deadline = Deadline::after(session.settings().connect_timeout);
     RankInput input;
     input.trainer = true;
@@ -64,7 +64,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bo
     if (prepared.ok()) {
         source->add_to(input);
     }
-    SLUICE_ASSIGN_OR_RETURN(const RankPlan plan, compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
+    SLUICE_ASSIGN_OR_RETURN(const RankPlan plan,
+                            compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
 
     std::unique_ptr<Trainer> trainer(new Trainer(session, *source, options));
     const Result<MemoryCard> card = trainer->prepare(plan);
@@ -87,9 +88,9 @@ Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
     MemoryCard card;
     RemoteMemory& shown = card.flows[static_cast<std::size_t>(FlowId::kSync)];
     for (const WeightSource::Segment& segment : source_.segments()) {
-        SLUICE_ASSIGN_OR_RETURN(auto region,
-                                session_.register_memory({segment.data, static_cast<std::size_t>(segment.bytes)}, segment.kind,
-                                                         transport::Access::kRemoteRead));
+        SLUICE_ASSIGN_OR_RETURN(
+            auto region, session_.register_memory({segment.data, static_cast<std::size_t>(segment.bytes)}, segment.kind,
+                                                  transport::Access::kRemoteRead));
         shown.segments.push_back(remote_region(*region));
         segment_regions_.push_back(std::move(region));
     }
@@ -98,7 +99,8 @@ Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
         // Credit groups that are published and unreleased, and the one being gathered.
         for (int i = 0; i <= session_.settings().credit; ++i) {
             SLUICE_ASSIGN_OR_RETURN(auto buffer, Buffer::allocate(source_.largest_group_bytes(), MemoryKind::kHost));
-            SLUICE_ASSIGN_OR_RETURN(auto region, session_.register_memory(buffer.bytes(), MemoryKind::kHost, transport::Access::kRemoteRead));
+            SLUICE_ASSIGN_OR_RETURN(auto region, session_.register_memory(buffer.bytes(), MemoryKind::kHost,
+                                                                          transport::Access::kRemoteRead));
             shown.gather_buffers.push_back(remote_region(*region));
             buffer_regions.push_back(region.get());
             gather_buffers_.push_back(std::move(buffer));
@@ -134,9 +136,10 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     const std::vector<int> consumer_ranks = world_ranks(consumers);
     peers.insert(peers.end(), consumer_ranks.begin(), consumer_ranks.end());
     session_.loop().run_and_wait([&] {
-        server_ = std::make_unique<Server>(session_.loop(), session_.links(), session_.copy_thread(), FlowId::kSync, plan.owner_route,
-                                           std::move(consumers), std::move(memory), options_.verify_hashes,
-                                           Server::Events{[this](GroupId group) { released_->group_done(group); }});
+        server_ =
+            std::make_unique<Server>(session_.loop(), session_.links(), session_.copy_thread(), FlowId::kSync,
+                                     plan.owner_route, std::move(consumers), std::move(memory), options_.verify_hashes,
+                                     Server::Events{[this](GroupId group) { released_->group_done(group); }});
     });
     session_.set_flow(FlowId::kSync, server_.get(), nullptr);
     session_.set_abort_handler([this](const Status& cause) {
@@ -153,7 +156,9 @@ Status Trainer::sync(std::uint64_t version) {
         return invalid_argument("this trainer is closed");
     }
     if (version <= last_tried_) {
-        return invalid_argument(fmt::format("version {} is not above version {}, the last one tried; give every sync a higher number", version, last_tried_));
+        return invalid_argument(
+            fmt::format("version {} is not above version {}, the last one tried; give every sync a higher number",
+                        version, last_tried_));
     }
     last_tried_ = version;
     const Clock::time_point begin = Clock::now();
@@ -214,7 +219,8 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
                 std::string whom;
                 const GroupId oldest = server_->group_order()[released];
                 session_.loop().run_and_wait([&] { whom = server_->waiting_for(oldest); });
-                return deadline_exceeded(fmt::format("version {}: group {} was not released in time by {}", version, oldest, whom));
+                return deadline_exceeded(
+                    fmt::format("version {}: group {} was not released in time by {}", version, oldest, whom));
             }
         }
         return ok_status();
@@ -232,7 +238,8 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
             if (!first_gather) {
                 first_gather = gather_begin;
             }
-            SLUICE_RETURN_IF_ERROR(source_.gather(version, task->group, gather_buffers_[static_cast<std::size_t>(buffer)].bytes(), deadline));
+            SLUICE_RETURN_IF_ERROR(source_.gather(version, task->group,
+                                                  gather_buffers_[static_cast<std::size_t>(buffer)].bytes(), deadline));
             stats_.gather_seconds = seconds_since(*first_gather);
         }
         if (options_.before_publish) {

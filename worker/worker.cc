@@ -12,18 +12,23 @@ namespace {
 
 using Clock = EventLoop::Clock;
 
-double seconds_between(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double>(end - begin).count(); }
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+    return std::chrono::duration<double>(end - begin).count();
+}
 
 Status check_store(const Demand& demand, const ParameterStore& store) {
     if (store.places.size() != demand.parameters.size()) {
-        return invalid_argument(fmt::format("the parameter store has {} parameters, the loader wrote {}", store.places.size(), demand.parameters.size()));
+        return invalid_argument(fmt::format("the parameter store has {} parameters, the loader wrote {}",
+                                            store.places.size(), demand.parameters.size()));
     }
     for (std::size_t i = 0; i < store.places.size(); ++i) {
         const ParameterStore::Place& place = store.places[i];
         const Parameter& parameter = demand.parameters[i];
         const bool block_exists = place.block >= 0 && static_cast<std::size_t>(place.block) < store.blocks.size();
-        if (!block_exists || place.offset < 0 || place.offset > store.blocks[static_cast<std::size_t>(place.block)].bytes - parameter.bytes()) {
-            return invalid_argument(fmt::format("parameter {} ({} bytes) does not lie within its block", parameter.name, parameter.bytes()));
+        if (!block_exists || place.offset < 0 ||
+            place.offset > store.blocks[static_cast<std::size_t>(place.block)].bytes - parameter.bytes()) {
+            return invalid_argument(fmt::format("parameter {} ({} bytes) does not lie within its block", parameter.name,
+                                                parameter.bytes()));
         }
         if (store.blocks[static_cast<std::size_t>(place.block)].data == nullptr && parameter.bytes() > 0) {
             return invalid_argument(fmt::format("parameter {} has no memory; bind it before the sync", parameter.name));
@@ -52,8 +57,9 @@ private:
     Worker& worker_;
 };
 
-Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int worker_rank,
-                                               int demand_key, const Status& prepared, const Demand& demand, const ParameterStore& store, Hooks hooks,
+Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue,
+                                               int worker_rank, int demand_key, const Status& prepared,
+                                               const Demand& demand, const ParameterStore& store, Hooks hooks,
                                                const Options& options) {
     const Deadline deadline = Deadline::after(session.settings().connect_timeout);
     RankInput input;
@@ -61,7 +67,8 @@ Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& boot
     input.demand_key = demand_key;
     input.demand = demand;
     input.status = prepared.ok() ? check_store(demand, store) : prepared;
-    SLUICE_ASSIGN_OR_RETURN(const RankPlan plan, compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
+    SLUICE_ASSIGN_OR_RETURN(const RankPlan plan,
+                            compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
 
     std::unique_ptr<Worker> worker(new Worker(session, std::move(hooks), options));
     const Result<MemoryCard> card = worker->prepare(store);
@@ -82,18 +89,21 @@ Worker::~Worker() { close(); }
 
 Result<MemoryCard> Worker::prepare(const ParameterStore& store) {
     for (const ParameterStore::Block& block : store.blocks) {
-        SLUICE_ASSIGN_OR_RETURN(auto region, session_.register_memory({block.data, static_cast<std::size_t>(block.bytes)}, block.kind,
-                                                                      transport::Access::kLocal));
+        SLUICE_ASSIGN_OR_RETURN(
+            auto region, session_.register_memory({block.data, static_cast<std::size_t>(block.bytes)}, block.kind,
+                                                  transport::Access::kLocal));
         block_regions_.push_back(std::move(region));
     }
     SLUICE_ASSIGN_OR_RETURN(staging_, StagingArena::create(session_.settings().staging_bytes));
-    SLUICE_ASSIGN_OR_RETURN(staging_region_, session_.register_memory(staging_->bytes(), MemoryKind::kHost, transport::Access::kLocal));
+    SLUICE_ASSIGN_OR_RETURN(staging_region_,
+                            session_.register_memory(staging_->bytes(), MemoryKind::kHost, transport::Access::kLocal));
     return MemoryCard{};
 }
 
 Status Worker::start(const ParameterStore& store, Deadline deadline) {
     const RankPlan& plan = session_.plan();
-    SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners, pull_owners(session_, plan.route, FlowId::kSync, session_.links().rank(), {}));
+    SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners,
+                            pull_owners(session_, plan.route, FlowId::kSync, session_.links().rank(), {}));
     for (const auto& [trainer, percent] : options_.slow_owners) {
         for (PullOwner& owner : owners) {
             owner.speed_percent = owner.trainer_rank == trainer ? percent : owner.speed_percent;
@@ -117,10 +127,11 @@ Status Worker::start(const ParameterStore& store, Deadline deadline) {
     pull.delay_per_chunk = options_.delay_per_chunk;
     const std::vector<int> peers = world_ranks(owners);
     session_.loop().run_and_wait([&] {
-        engine_ = std::make_unique<PullEngine>(session_.loop(), session_.links(), session_.copy_thread(), FlowId::kSync, plan.route,
-                                               std::move(owners), std::move(destinations), *staging_, *staging_region_, /*gated=*/false, pull,
-                                               PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
-                                                                  [this](const Status& status) { landed_->finish(status); }});
+        engine_ = std::make_unique<PullEngine>(
+            session_.loop(), session_.links(), session_.copy_thread(), FlowId::kSync, plan.route, std::move(owners),
+            std::move(destinations), *staging_, *staging_region_, /*gated=*/false, pull,
+            PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
+                               [this](const Status& status) { landed_->finish(status); }});
     });
     session_.set_flow(FlowId::kSync, nullptr, engine_.get());
     SLUICE_RETURN_IF_ERROR(session_.connect(peers, deadline));
@@ -134,7 +145,9 @@ Status Worker::sync(std::uint64_t version) {
         return invalid_argument("this worker is closed");
     }
     if (version <= last_tried_) {
-        return invalid_argument(fmt::format("version {} is not above version {}, the last one tried; give every sync a higher number", version, last_tried_));
+        return invalid_argument(
+            fmt::format("version {} is not above version {}, the last one tried; give every sync a higher number",
+                        version, last_tried_));
     }
     last_tried_ = version;
     const Clock::time_point begin = Clock::now();
@@ -176,7 +189,8 @@ Status Worker::pull(std::uint64_t version, Deadline deadline) {
     while (true) {
         const GroupEvents::State state = landed_->wait(seen, deadline);
         if (state.groups_done == seen && !state.over) {
-            session_.loop().run_and_wait([&] { engine_->fail(deadline_exceeded(fmt::format("version {} did not land in time", version))); });
+            session_.loop().run_and_wait(
+                [&] { engine_->fail(deadline_exceeded(fmt::format("version {} did not land in time", version))); });
             landed_->wait_over(Deadline::never());
             break;
         }
@@ -226,7 +240,8 @@ std::vector<std::pair<int, transport::LinkInfo>> Worker::links() const {
         std::vector<LinkTraffic> traffic;
         engine_->traffic(traffic);
         for (const LinkTraffic& link : traffic) {
-            if (const transport::Endpoint* endpoint = session_.links().endpoint(session_.plan().trainers[static_cast<std::size_t>(link.trainer_rank)])) {
+            if (const transport::Endpoint* endpoint =
+                    session_.links().endpoint(session_.plan().trainers[static_cast<std::size_t>(link.trainer_rank)])) {
                 out.emplace_back(link.trainer_rank, endpoint->link());
             }
         }

@@ -56,8 +56,9 @@ public:
 
     /// Collective over all ranks of the session, like Trainer::create. `demand_key` is equal for workers that share a demand (the same rank of
     /// replicas of a pool). A store that does not hold the demand's parameters is refused by name. `prepared` as there.
-    static Result<std::unique_ptr<Worker>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue, int worker_rank,
-                                                  int demand_key, const Status& prepared, const Demand& demand, const ParameterStore& store, Hooks hooks,
+    static Result<std::unique_ptr<Worker>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue,
+                                                  int worker_rank, int demand_key, const Status& prepared,
+                                                  const Demand& demand, const ParameterStore& store, Hooks hooks,
                                                   const Options& options);
     ~Worker();
     Worker(const Worker&) = delete;

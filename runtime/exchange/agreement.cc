@@ -19,7 +19,8 @@ Status agree_on_status(Bootstrap& bootstrap, const Status& mine, Deadline deadli
     if (failed == all.end()) {
         return ok_status();
     }
-    const bool everybody = std::all_of(all.begin(), all.end(), [&](const Status& status) { return status.message() == failed->message(); });
+    const bool everybody = std::all_of(all.begin(), all.end(),
+                                       [&](const Status& status) { return status.message() == failed->message(); });
     return everybody ? *failed : failed->with_context(fmt::format("rank {}", failed - all.begin()));
 }
 

@@ -46,7 +46,8 @@ std::optional<ReadStep> single_destination(const Chunk& chunk) {
     const Piece& first = chunk.pieces.front();
     std::int64_t end = first.copy.dst_offset;
     for (const Piece& piece : chunk.pieces) {
-        if (piece.parameter != first.parameter || piece.copy.dst_offset != end || !destination_is_contiguous(piece.copy)) {
+        if (piece.parameter != first.parameter || piece.copy.dst_offset != end ||
+            !destination_is_contiguous(piece.copy)) {
             return std::nullopt;
         }
         end += piece.copy.bytes();
@@ -92,6 +93,8 @@ CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_s
     return out;
 }
 
-std::int64_t wire_item_bytes(const Piece& piece) { return piece.converts() ? size_of(piece.wire_dtype()) : piece.copy.item; }
+std::int64_t wire_item_bytes(const Piece& piece) {
+    return piece.converts() ? size_of(piece.wire_dtype()) : piece.copy.item;
+}
 
 }  // namespace sluice

@@ -81,7 +81,8 @@ Coordination::Verdict Coordination::agree(const std::string& label, const Status
     loop_.post(*report_task_);
     std::unique_lock lock(mutex_);
     // The coordinator knows whom all wait for, so its deadline is to come first.
-    const Clock::time_point until = links_.rank() == 0 || deadline.is_never() ? deadline.when() : deadline.when() + kCoordinatorFirst;
+    const Clock::time_point until =
+        links_.rank() == 0 || deadline.is_never() ? deadline.when() : deadline.when() + kCoordinatorFirst;
     if (!decided_changed_.wait_until(lock, until, [&] { return delivered_round_ >= round; })) {
         lock.unlock();
         return too_late(label, round);
@@ -137,7 +138,8 @@ void Coordination::handle(const Message& message) {
     switch (message.kind) {
         case MessageKind::kReport:
             if (message.version <= decided_) {
-                links_.send(message.sender, encode(MessageKind::kVerdict, decided_, last_verdict_.status, last_verdict_.failed_rank));
+                links_.send(message.sender,
+                            encode(MessageKind::kVerdict, decided_, last_verdict_.status, last_verdict_.failed_rank));
             } else {
                 // Kept also by a rank that does not know yet that it is the coordinator now.
                 collect(message.sender, message.version, decode(message));
@@ -172,7 +174,8 @@ void Coordination::collect(int rank, std::uint64_t round, const Status& status) 
 
 // The first cause wins; that somebody stopped because of another's failure is no cause.
 void Coordination::round_failed(const Status& cause, int failed_rank) {
-    const bool better = first_cause_.ok() || (first_cause_.code() == StatusCode::kAborted && cause.code() != StatusCode::kAborted);
+    const bool better =
+        first_cause_.ok() || (first_cause_.code() == StatusCode::kAborted && cause.code() != StatusCode::kAborted);
     if (!better) {
         return;
     }
@@ -226,8 +229,8 @@ void Coordination::deliver(const Verdict& verdict) {
 }
 
 void Coordination::abort_locally(const Status& cause, int failed_rank) {
-    if (cause.code() == StatusCode::kPeerLost && cause.peer() && *cause.peer() != links_.rank() && failed_rank == *cause.peer() &&
-        *cause.peer() < links_.size()) {
+    if (cause.code() == StatusCode::kPeerLost && cause.peer() && *cause.peer() != links_.rank() &&
+        failed_rank == *cause.peer() && *cause.peer() < links_.size()) {
         // Whoever the coordinator says is dead is dead for all: reads from it must not be waited for.
         links_.declare_lost(*cause.peer(), cause);
     }
@@ -267,7 +270,8 @@ void Coordination::peer_lost(int rank, const Status& cause) {
     if (was_coordinator) {
         // What the former coordinator may have told only this rank, and what it may not have heard of this rank.
         if (decided_ > 0) {
-            links_.send(coordinator(), encode(MessageKind::kVerdict, decided_, last_verdict_.status, last_verdict_.failed_rank));
+            links_.send(coordinator(),
+                        encode(MessageKind::kVerdict, decided_, last_verdict_.status, last_verdict_.failed_rank));
         }
         if (reported_) {
             send_report();
@@ -300,8 +304,10 @@ void Coordination::beat() {
         // A rank that is still in set-up has said nothing yet; that wait has a deadline of its own.
         const bool judged = links_.greeted(rank) || decided_ > 0;
         if (punctual && judged && silent > options_.dead_after) {
-            links_.declare_lost(rank, Status(StatusCode::kPeerLost,
-                                             fmt::format("no sign of life for {:.1f} s", std::chrono::duration<double>(silent).count()), rank));
+            links_.declare_lost(
+                rank, Status(StatusCode::kPeerLost,
+                             fmt::format("no sign of life for {:.1f} s", std::chrono::duration<double>(silent).count()),
+                             rank));
             continue;
         }
         links_.send(rank, message);

@@ -37,7 +37,7 @@ public:
 
     /// The outcome of a round, the same on every rank.
     struct Verdict {
-        Status status;   ///< The first cause; its peer() is whom the failure is about.
+        Status status;         ///< The first cause; its peer() is whom the failure is about.
         int failed_rank = -1;  ///< The rank that reported the failure, or that was lost; -1 when ok.
     };
 
@@ -97,7 +97,7 @@ private:
     int last_failed_rank_ = -1;
     bool reported_ = false;  // this rank, for round decided_ + 1
     Status mine_;
-    Status abort_cause_;  // of round decided_ + 1
+    Status abort_cause_;                         // of round decided_ + 1
     std::vector<std::uint64_t> reported_round_;  // by rank, as coordinator
     Status first_cause_;                         // as coordinator, of round decided_ + 1
     int first_failed_rank_ = -1;

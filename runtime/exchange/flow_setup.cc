@@ -11,7 +11,8 @@ RemoteRegion remote_region(const transport::MemoryRegion& region) {
     return {reinterpret_cast<std::uint64_t>(region.data()), region.size(), region.packed_key()};
 }
 
-std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route, std::span<const int> world_ranks) {
+std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route,
+                                                          std::span<const int> world_ranks) {
     std::vector<std::vector<ServedConsumer>> out;
     for (const ServedDemand& demand : route.demands) {
         std::vector<ServedConsumer>& consumers = out.emplace_back();
@@ -29,11 +30,14 @@ namespace {
 Status check_reads(const Chunk& chunk, const PullOwner& owner) {
     const RemoteMemory& memory = owner.memory;
     const auto refuse = [&](const char* what) {
-        return internal_error(fmt::format("{} has not shown the {} that group {} is read from", owner.name, what, chunk.group));
+        return internal_error(
+            fmt::format("{} has not shown the {} that group {} is read from", owner.name, what, chunk.group));
     };
     if (chunk.path == Path::kPacked) {
-        return memory.slot_bytes < static_cast<std::uint64_t>(chunk.wire_bytes) || memory.slots.bytes < memory.slot_bytes ? refuse("serve slots")
-                                                                                                                         : ok_status();
+        return memory.slot_bytes < static_cast<std::uint64_t>(chunk.wire_bytes) ||
+                       memory.slots.bytes < memory.slot_bytes
+                   ? refuse("serve slots")
+                   : ok_status();
     }
     for (const Piece& piece : chunk.pieces) {
         std::int64_t end = piece.copy.src_offset + piece.copy.item;
@@ -77,7 +81,8 @@ Result<std::vector<PullOwner>> pull_owners(const Session& session, const Route& 
         }
     }
     for (const Chunk& chunk : route.chunks) {
-        const auto owner = std::find_if(owners.begin(), owners.end(), [&](const PullOwner& o) { return o.trainer_rank == chunk.owner; });
+        const auto owner = std::find_if(owners.begin(), owners.end(),
+                                        [&](const PullOwner& o) { return o.trainer_rank == chunk.owner; });
         if (owner->world_rank != own_world_rank) {
             SLUICE_RETURN_IF_ERROR(check_reads(chunk, *owner));
         }

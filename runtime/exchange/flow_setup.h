@@ -18,7 +18,8 @@ namespace sluice {
 RemoteRegion remote_region(const transport::MemoryRegion& region);
 
 /// The consumers of each demand of `route`; `world_ranks` maps the ranks that the route names.
-std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route, std::span<const int> world_ranks);
+std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route,
+                                                          std::span<const int> world_ranks);
 
 /// The owners that `route` names, with their memory from the session's cards. `local_segments` is for the owner that is this rank itself.
 /// Refuses a card that does not hold the segments, buffers or slots that the route reads (an internal error that names the owner).

@@ -16,7 +16,8 @@ namespace sluice {
 class GroupEvents {
 public:
     /// `groups` bounds the group numbers.
-    explicit GroupEvents(int groups) : order_(static_cast<std::size_t>(groups)), done_(static_cast<std::size_t>(groups), false) {}
+    explicit GroupEvents(int groups)
+        : order_(static_cast<std::size_t>(groups)), done_(static_cast<std::size_t>(groups), false) {}
 
     /// Forgets everything: a new version.
     void reset();

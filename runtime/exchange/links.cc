@@ -103,8 +103,9 @@ Status Links::connect(int peer) {
     if (peer == rank_ || p.endpoint != nullptr || p.lost) {
         return ok_status();
     }
-    SLUICE_ASSIGN_OR_RETURN(p.endpoint, transport_.connect(addresses_[static_cast<std::size_t>(peer)], peer,
-                                                           [this, peer](const Status& cause) { mark_lost(peer, cause); }));
+    SLUICE_ASSIGN_OR_RETURN(p.endpoint,
+                            transport_.connect(addresses_[static_cast<std::size_t>(peer)], peer,
+                                               [this, peer](const Status& cause) { mark_lost(peer, cause); }));
     ++open_endpoints_;
     p.last_heard = EventLoop::Clock::now();
     Message hello;
@@ -119,7 +120,9 @@ bool Links::greeted(int peer) const {
 }
 bool Links::lost(int peer) const { return peers_[static_cast<std::size_t>(peer)]->lost; }
 bool Links::connected(int peer) const { return peers_[static_cast<std::size_t>(peer)]->endpoint != nullptr; }
-EventLoop::Clock::time_point Links::last_heard(int peer) const { return peers_[static_cast<std::size_t>(peer)]->last_heard; }
+EventLoop::Clock::time_point Links::last_heard(int peer) const {
+    return peers_[static_cast<std::size_t>(peer)]->last_heard;
+}
 
 transport::Endpoint* Links::endpoint(int peer) const {
     const Peer& p = *peers_[static_cast<std::size_t>(peer)];

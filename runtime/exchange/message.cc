@@ -69,9 +69,11 @@ void encode_message(const Message& message, std::uint64_t session, MessageHeader
     out.put(checksum(header.data(), message.payload));
 }
 
-Result<Message> decode_message(std::span<const std::byte> header, std::span<const std::byte> payload, std::uint64_t session) {
+Result<Message> decode_message(std::span<const std::byte> header, std::span<const std::byte> payload,
+                               std::uint64_t session) {
     if (header.size() != kMessageHeaderBytes) {
-        return invalid_argument(fmt::format("message header has {} bytes instead of {}", header.size(), kMessageHeaderBytes));
+        return invalid_argument(
+            fmt::format("message header has {} bytes instead of {}", header.size(), kMessageHeaderBytes));
     }
     FieldReader in(header.data());
     if (const auto magic = in.get<std::uint32_t>(); magic != kMagic) {
@@ -100,7 +102,8 @@ Result<Message> decode_message(std::span<const std::byte> header, std::span<cons
         return invalid_argument("message checksum does not fit");
     }
     if (from_session != session) {
-        return invalid_argument(fmt::format("message belongs to session {:016x}, this is {:016x}", from_session, session));
+        return invalid_argument(
+            fmt::format("message belongs to session {:016x}, this is {:016x}", from_session, session));
     }
     if (kind == 0 || kind > kLastMessageKind) {
         return invalid_argument(fmt::format("unknown message kind {}", kind));

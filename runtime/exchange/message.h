@@ -13,15 +13,15 @@ namespace sluice {
 /// Kinds of messages between the ranks of a session. What each field of Message means depends on the kind; fields that
 /// are not named are 0.
 enum class MessageKind : std::uint8_t {
-    kHello = 1,   ///< First message on a link; `version` is the sender's incarnation.
-    kHeartbeat,   ///< Sender is alive.
-    kBegin,       ///< Worker to owner: wants `version` and reads whatever is published of it.
-    kHashes,      ///< Owner to worker, before the group's kPublish: payload = u64 hashes of direct chunks of `group`, the first of
-                  ///< them the one numbered `slot` among the direct chunks that the worker reads of (owner, group).
-    kPublish,     ///< Owner to worker: `group` of `version` is readable; gathered parts lie in gather buffer `slot`.
-    kPacked,      ///< Owner to worker: `chunk` lies packed in serve slot `slot`; `hash` is its checksum.
-    kSlotRead,    ///< Worker to owner: `chunk` has been read out of its slot.
-    kRelease,     ///< Worker to owner: has read all that it needs of `group`.
+    kHello = 1,  ///< First message on a link; `version` is the sender's incarnation.
+    kHeartbeat,  ///< Sender is alive.
+    kBegin,      ///< Worker to owner: wants `version` and reads whatever is published of it.
+    kHashes,  ///< Owner to worker, before the group's kPublish: payload = u64 hashes of direct chunks of `group`, the first of
+              ///< them the one numbered `slot` among the direct chunks that the worker reads of (owner, group).
+    kPublish,   ///< Owner to worker: `group` of `version` is readable; gathered parts lie in gather buffer `slot`.
+    kPacked,    ///< Owner to worker: `chunk` lies packed in serve slot `slot`; `hash` is its checksum.
+    kSlotRead,  ///< Worker to owner: `chunk` has been read out of its slot.
+    kRelease,   ///< Worker to owner: has read all that it needs of `group`.
     // The coordinator's: `version` = the round, counted from 1; `slot` = StatusCode, `chunk` = the peer that the failure is about or -1,
     // `group` = the rank that failed or -1, payload = the error's text. See Coordination.
     kReport,   ///< To the coordinator: the sender's part of the round is over.
@@ -59,6 +59,7 @@ void encode_message(const Message& message, std::uint64_t session, MessageHeader
 
 /// Checks everything that can be checked without knowing the plan: sizes, magic, format, session, checksum, known kind and flow,
 /// non-negative sender. Never allocates unless it fails.
-Result<Message> decode_message(std::span<const std::byte> header, std::span<const std::byte> payload, std::uint64_t session);
+Result<Message> decode_message(std::span<const std::byte> header, std::span<const std::byte> payload,
+                               std::uint64_t session);
 
 }  // namespace sluice

@@ -65,9 +65,7 @@ struct PullEngine::Owner {
     Clock::time_point not_before{};
 
     [[nodiscard]] bool is_self() const { return !config.local_segments.empty(); }
-    void push_ready(ChunkSlot& chunk) {
-        ready[(ready_begin + ready_count++) % ready.size()] = &chunk;
-    }
+    void push_ready(ChunkSlot& chunk) { ready[(ready_begin + ready_count++) % ready.size()] = &chunk; }
     [[nodiscard]] ChunkSlot* front() const { return ready_count == 0 ? nullptr : ready[ready_begin]; }
     void pop_front() {
         ready_begin = (ready_begin + 1) % ready.size();
@@ -179,7 +177,8 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThread& copy_thread, F
         owners_[i]->parts.resize(groups_.size());
     }
     for (const auto& chunk : chunks_) {
-        Owner::Part& part = owners_[static_cast<std::size_t>(chunk->compiled.owner)]->parts[static_cast<std::size_t>(chunk->group_index)];
+        Owner::Part& part = owners_[static_cast<std::size_t>(chunk->compiled.owner)]
+                                ->parts[static_cast<std::size_t>(chunk->group_index)];
         ++part.chunks;
         if (chunk->compiled.path == Path::kDirect) {
             part.direct.push_back(chunk->id);
@@ -310,7 +309,8 @@ void PullEngine::group_became_readable(Owner& owner, int group) {
     }
     for (const ChunkId id : groups_[static_cast<std::size_t>(group)].chunks) {
         ChunkSlot& chunk = *chunks_[static_cast<std::size_t>(id)];
-        if (owners_[static_cast<std::size_t>(chunk.compiled.owner)].get() == &owner && chunk.compiled.path != Path::kPacked) {
+        if (owners_[static_cast<std::size_t>(chunk.compiled.owner)].get() == &owner &&
+            chunk.compiled.path != Path::kPacked) {
             make_ready(owner, chunk);
         }
     }
@@ -337,15 +337,17 @@ PullEngine::Owner* PullEngine::owner_of(const Message& message) {
 
 void PullEngine::drop(const Message& message, const std::string& why) {
     if (++dropped_ <= kDroppedLinesLogged) {
-        log::warning("dropped a message of kind {} from rank {}: {}", static_cast<int>(message.kind), message.sender, why);
+        log::warning("dropped a message of kind {} from rank {}: {}", static_cast<int>(message.kind), message.sender,
+                     why);
     }
 }
 
 int PullEngine::groups() const { return static_cast<int>(groups_.size()); }
 
 int PullEngine::group_index(GroupId group) const {
-    return group < 0 || static_cast<std::size_t>(group) >= group_index_.size() ? -1
-                                                                              : group_index_[static_cast<std::size_t>(group)];
+    return group < 0 || static_cast<std::size_t>(group) >= group_index_.size()
+               ? -1
+               : group_index_[static_cast<std::size_t>(group)];
 }
 
 void PullEngine::handle(const Message& message) {
@@ -366,8 +368,8 @@ void PullEngine::handle(const Message& message) {
         const RemoteMemory& memory = owner->config.memory;
         const bool slot_exists = message.slot >= 0 && memory.slot_bytes > 0 &&
                                  static_cast<std::uint64_t>(message.slot) < memory.slots.bytes / memory.slot_bytes;
-        if (owners_[static_cast<std::size_t>(chunk.compiled.owner)].get() != owner || chunk.compiled.path != Path::kPacked ||
-            chunk.state != ChunkState::kWaiting || !slot_exists) {
+        if (owners_[static_cast<std::size_t>(chunk.compiled.owner)].get() != owner ||
+            chunk.compiled.path != Path::kPacked || chunk.state != ChunkState::kWaiting || !slot_exists) {
             drop(message, fmt::format("chunk {} in slot {} was not expected of it", message.chunk, message.slot));
             return;
         }
@@ -387,7 +389,8 @@ void PullEngine::handle(const Message& message) {
         const std::size_t count = message.payload.size() / sizeof(std::uint64_t);
         if (message.slot < 0 || message.payload.size() % sizeof(std::uint64_t) != 0 ||
             static_cast<std::size_t>(message.slot) + count > part.direct.size()) {
-            drop(message, fmt::format("{} hashes from {} do not fit {} direct chunks", count, message.slot, part.direct.size()));
+            drop(message,
+                 fmt::format("{} hashes from {} do not fit {} direct chunks", count, message.slot, part.direct.size()));
             return;
         }
         for (std::size_t i = 0; i < count; ++i) {
@@ -471,8 +474,8 @@ bool PullEngine::start_chunk(Owner& owner) {
 // One turn of an owner. False when nothing of it can be posted now.
 bool PullEngine::post_some(Owner& owner) {
     // As long as several owners are read from, none may fill the window alone.
-    const std::int64_t share = std::max(options_.inflight_bytes / static_cast<std::int64_t>(owners_.size()),
-                                        static_cast<std::int64_t>(1));
+    const std::int64_t share =
+        std::max(options_.inflight_bytes / static_cast<std::int64_t>(owners_.size()), static_cast<std::int64_t>(1));
     bool posted = false;
     std::int64_t turn_bytes = 0;
     for (int gets = 0; gets < kTurnGets && turn_bytes < kTurnBytes; ++gets) {
@@ -492,7 +495,8 @@ bool PullEngine::post_some(Owner& owner) {
             return posted;  // lost: peer_lost() is on its way
         }
         ChunkSlot& chunk = *owner.posting;
-        const std::int64_t limit = std::min(static_cast<std::int64_t>(owner.max_get_bytes), std::max(share, std::int64_t{1}));
+        const std::int64_t limit =
+            std::min(static_cast<std::int64_t>(owner.max_get_bytes), std::max(share, std::int64_t{1}));
         const ReadCursor::Get get = owner.cursor.next(limit);
         const RemoteMemory& memory = owner.config.memory;
 
@@ -502,7 +506,8 @@ bool PullEngine::post_some(Owner& owner) {
             remote = memory.slots.address + static_cast<std::uint64_t>(chunk.slot) * memory.slot_bytes;
             key = owner.slot_key.get();
         } else if (get.step->segment == kGatheredSegment) {
-            const auto buffer = static_cast<std::size_t>(owner.parts[static_cast<std::size_t>(chunk.group_index)].buffer);
+            const auto buffer =
+                static_cast<std::size_t>(owner.parts[static_cast<std::size_t>(chunk.group_index)].buffer);
             remote = memory.gather_buffers[buffer].address;
             key = owner.buffer_keys[buffer].get();
         } else {
@@ -537,7 +542,8 @@ bool PullEngine::post_some(Owner& owner) {
             chunk.state = ChunkState::kReading;
             owner.posting = nullptr;
         }
-        endpoint->get(local, static_cast<std::size_t>(get.bytes), *region, remote + static_cast<std::uint64_t>(get.src_offset), *key, node);
+        endpoint->get(local, static_cast<std::size_t>(get.bytes), *region,
+                      remote + static_cast<std::uint64_t>(get.src_offset), *key, node);
     }
     return posted;
 }
@@ -560,7 +566,9 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
     }
     node.next_free = std::exchange(free_nodes_, &node);
     if (!status.ok()) {
-        fail(Status(status.code(), fmt::format("read of group {} from {} failed: {}", chunk.compiled.group, owner.config.name, status.message()),
+        fail(Status(status.code(),
+                    fmt::format("read of group {} from {} failed: {}", chunk.compiled.group, owner.config.name,
+                                status.message()),
                     owner.config.world_rank));
     } else if (state_ == State::kPulling) {
         last_progress_ = now;
@@ -603,8 +611,9 @@ void PullEngine::land(ChunkSlot& chunk) {
     chunk.state = ChunkState::kLanding;
     const bool check = options_.verify_hashes && chunk.compiled.landing != Landing::kLocalCopy;
     if (check && !chunk.hash) {
-        fail(Status(StatusCode::kMismatch, fmt::format("chunk {} of {} came without a checksum", chunk.id,
-                                                       owners_[static_cast<std::size_t>(chunk.compiled.owner)]->config.name)));
+        fail(Status(StatusCode::kMismatch,
+                    fmt::format("chunk {} of {} came without a checksum", chunk.id,
+                                owners_[static_cast<std::size_t>(chunk.compiled.owner)]->config.name)));
         return;
     }
     if (chunk.compiled.landing == Landing::kInPlace && !check) {
@@ -669,10 +678,13 @@ void PullEngine::LandJob::finished() {
     if (engine_.state_ == State::kPulling) {
         if (engine_.options_.verify_hashes && compiled.landing != Landing::kLocalCopy && hash_ != *chunk_.hash) {
             ++engine_.mismatched_chunks_;
-            engine_.fail(Status(StatusCode::kMismatch,
-                                fmt::format("chunk {} (group {}, parameter {}) from {} has checksum {:016x}, its owner computed {:016x}",
-                                            chunk_.id, compiled.group, compiled.pieces.front().parameter, owner.config.name, hash_, *chunk_.hash),
-                                owner.config.world_rank));
+            engine_.fail(
+                Status(StatusCode::kMismatch,
+                       fmt::format(
+                           "chunk {} (group {}, parameter {}) from {} has checksum {:016x}, its owner computed {:016x}",
+                           chunk_.id, compiled.group, compiled.pieces.front().parameter, owner.config.name, hash_,
+                           *chunk_.hash),
+                       owner.config.world_rank));
         } else {
             engine_.landed(chunk_);
         }
@@ -727,7 +739,8 @@ void PullEngine::peer_lost(int world_rank, const Status& cause) {
 }
 
 void PullEngine::finish_if_drained() {
-    if (pumping_ || inflight_gets_ > 0 || jobs_ > 0 || state_ == State::kIdle || (state_ == State::kPulling && chunks_left_ > 0)) {
+    if (pumping_ || inflight_gets_ > 0 || jobs_ > 0 || state_ == State::kIdle ||
+        (state_ == State::kPulling && chunks_left_ > 0)) {
         return;
     }
     for (auto& chunk : chunks_) {
@@ -753,7 +766,9 @@ std::string PullEngine::waiting_for() const {
         for (std::size_t group = 0; group < groups_.size(); ++group) {
             const Owner::Part& part = owner->parts[group];
             if (part.reads_left > 0) {
-                const char* what = owner->inflight_bytes > 0 ? "reads in flight" : part.published ? "packed chunks" : "publish";
+                const char* what = owner->inflight_bytes > 0 ? "reads in flight"
+                                   : part.published          ? "packed chunks"
+                                                             : "publish";
                 return fmt::format("{} ({} of group {})", owner->config.name, what, groups_[group].group);
             }
         }
@@ -764,7 +779,8 @@ std::string PullEngine::waiting_for() const {
 void PullEngine::watch() {
     const Clock::time_point now = Clock::now();
     watch_timer_.start(kWatchInterval);
-    const bool reading = std::any_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.allowed && g.left > 0; });
+    const bool reading =
+        std::any_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.allowed && g.left > 0; });
     if (!reading) {
         last_progress_ = now;  // a gated engine between two groups
     }
@@ -786,7 +802,8 @@ void PullEngine::traffic(std::vector<LinkTraffic>& out) const {
     out.clear();
     for (const auto& owner : owners_) {
         if (!owner->is_self()) {
-            out.push_back({owner->config.trainer_rank, owner->bytes, std::chrono::duration<double>(owner->busy).count()});
+            out.push_back(
+                {owner->config.trainer_rank, owner->bytes, std::chrono::duration<double>(owner->busy).count()});
         }
     }
 }

@@ -32,8 +32,8 @@ struct Destination {
 struct PullOwner {
     int trainer_rank = 0;  ///< As Chunk::owner counts.
     int world_rank = 0;
-    std::string name;          ///< For messages: "trainer 3".
-    int speed_percent = 100;   ///< For tests: reads from it are paced to this share of their speed.
+    std::string name;         ///< For messages: "trainer 3".
+    int speed_percent = 100;  ///< For tests: reads from it are paced to this share of their speed.
     RemoteMemory memory;
     /// When the owner is this very rank: its segments in our own address space, by SegmentId. Otherwise empty.
     std::vector<const std::byte*> local_segments;
@@ -42,7 +42,7 @@ struct PullOwner {
 struct PullOptions {
     std::int64_t inflight_bytes = 32 << 20;
     bool verify_hashes = true;
-    std::chrono::milliseconds timeout{60'000};  ///< Without any progress.
+    std::chrono::milliseconds timeout{60'000};     ///< Without any progress.
     std::chrono::milliseconds delay_per_chunk{0};  ///< For tests: a slow worker.
 };
 

@@ -15,13 +15,16 @@ namespace {
 
 constexpr int kRouter = 0;
 
-std::string name_of(const RankInput& input) { return fmt::format("{} {}", input.trainer ? "trainer" : "worker", input.own_rank); }
+std::string name_of(const RankInput& input) {
+    return fmt::format("{} {}", input.trainer ? "trainer" : "worker", input.own_rank);
+}
 
 // Own ranks of one side, by world rank, must count 0, 1, 2, ... without gaps or repeats.
 Status place(std::vector<int>& side, int own_rank, int world_rank, const char* what) {
-    if (own_rank < 0 || static_cast<std::size_t>(own_rank) >= side.size() || side[static_cast<std::size_t>(own_rank)] >= 0) {
-        return invalid_argument(fmt::format("{} rank {} (world rank {}) does not count from 0 without gaps among {}", what, own_rank, world_rank,
-                                            side.size()));
+    if (own_rank < 0 || static_cast<std::size_t>(own_rank) >= side.size() ||
+        side[static_cast<std::size_t>(own_rank)] >= 0) {
+        return invalid_argument(fmt::format("{} rank {} (world rank {}) does not count from 0 without gaps among {}",
+                                            what, own_rank, world_rank, side.size()));
     }
     side[static_cast<std::size_t>(own_rank)] = world_rank;
     return ok_status();
@@ -29,10 +32,12 @@ Status place(std::vector<int>& side, int own_rank, int world_rank, const char* w
 
 // A gathering rank copies its own shards itself: it is no consumer of its own.
 OwnerRoute served_to_others(OwnerRoute route, int own_rank) {
-    std::erase_if(route.demands, [own_rank](const ServedDemand& demand) { return demand.workers == std::vector<int>{own_rank}; });
+    std::erase_if(route.demands,
+                  [own_rank](const ServedDemand& demand) { return demand.workers == std::vector<int>{own_rank}; });
     std::erase_if(route.group_order, [&](GroupId group) {
         return std::none_of(route.demands.begin(), route.demands.end(), [group](const ServedDemand& demand) {
-            return std::any_of(demand.chunks.begin(), demand.chunks.end(), [group](const ServedChunk& chunk) { return chunk.group == group; });
+            return std::any_of(demand.chunks.begin(), demand.chunks.end(),
+                               [group](const ServedChunk& chunk) { return chunk.group == group; });
         });
     });
     return route;
@@ -64,7 +69,8 @@ public:
                     plan.gather_owner_route = served_to_others(owner_route(*gather_, input.own_rank), input.own_rank);
                 }
             } else {
-                plan.route = sync_.routes[static_cast<std::size_t>(demand_of_worker_[static_cast<std::size_t>(input.own_rank)])];
+                plan.route =
+                    sync_.routes[static_cast<std::size_t>(demand_of_worker_[static_cast<std::size_t>(input.own_rank)])];
             }
             plans.push_back(std::move(plan));
         }
@@ -98,7 +104,8 @@ private:
             const auto [at, is_new] = request_of_key.try_emplace(input.demand_key, requests.size());
             if (is_new) {
                 if (!input.demand) {
-                    return internal_error(fmt::format("worker {} is the first with demand key {} and gave no demand", worker, input.demand_key));
+                    return internal_error(fmt::format("worker {} is the first with demand key {} and gave no demand",
+                                                      worker, input.demand_key));
                 }
                 requests.push_back({&*input.demand, {}, {}});
             }
@@ -123,7 +130,8 @@ private:
             for (Demand* part : {&demand.dense, &demand.experts}) {
                 std::erase_if(part->records, [&](const CopyRecord& record) {
                     const GroupId group = catalogue_[record.tensor].group;
-                    return std::find(served.group_order.begin(), served.group_order.end(), group) == served.group_order.end();
+                    return std::find(served.group_order.begin(), served.group_order.end(), group) ==
+                           served.group_order.end();
                 });
             }
         }
@@ -144,7 +152,8 @@ private:
 };
 
 // Rank 0: the plan of every rank, or the one failure that all are told.
-Result<std::vector<RankPlan>> compile(const Catalogue& catalogue, const RouteOptions& options, const std::vector<Bootstrap::Blob>& blobs) {
+Result<std::vector<RankPlan>> compile(const Catalogue& catalogue, const RouteOptions& options,
+                                      const std::vector<Bootstrap::Blob>& blobs) {
     std::vector<RankInput> inputs;
     for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
         auto decoded = decode_input(blobs[rank], catalogue);
@@ -155,8 +164,10 @@ Result<std::vector<RankPlan>> compile(const Catalogue& catalogue, const RouteOpt
             return theirs.with_context(name_of(decoded->input));
         }
         if (decoded->catalogue_digest != catalogue.digest()) {
-            return invalid_argument(fmt::format("{} has another catalogue (digest {:016x}) than rank 0 ({:016x}); give all ranks the same --model and --set",
-                                                name_of(decoded->input), decoded->catalogue_digest, catalogue.digest()));
+            return invalid_argument(
+                fmt::format("{} has another catalogue (digest {:016x}) than rank 0 ({:016x}); give all ranks the same "
+                            "--model and --set",
+                            name_of(decoded->input), decoded->catalogue_digest, catalogue.digest()));
         }
         inputs.push_back(std::move(decoded->input));
     }
@@ -165,14 +176,16 @@ Result<std::vector<RankPlan>> compile(const Catalogue& catalogue, const RouteOpt
 
 }  // namespace
 
-Result<RankPlan> compile_rank_plan(Bootstrap& bootstrap, const Catalogue& catalogue, const RankInput& input, const RouteOptions& options,
-                                   Deadline deadline) {
-    SLUICE_ASSIGN_OR_RETURN(const auto inputs, bootstrap.gather(kRouter, encode_input(input, catalogue.digest()), deadline));
+Result<RankPlan> compile_rank_plan(Bootstrap& bootstrap, const Catalogue& catalogue, const RankInput& input,
+                                   const RouteOptions& options, Deadline deadline) {
+    SLUICE_ASSIGN_OR_RETURN(const auto inputs,
+                            bootstrap.gather(kRouter, encode_input(input, catalogue.digest()), deadline));
     std::vector<Bootstrap::Blob> outputs;
     if (bootstrap.rank() == kRouter) {
         const auto plans = compile(catalogue, options, inputs);
         for (int rank = 0; rank < bootstrap.size(); ++rank) {
-            outputs.push_back(plans.ok() ? encode_rank_plan((*plans)[static_cast<std::size_t>(rank)]) : encode_rank_plan(plans.status()));
+            outputs.push_back(plans.ok() ? encode_rank_plan((*plans)[static_cast<std::size_t>(rank)])
+                                         : encode_rank_plan(plans.status()));
         }
     }
     SLUICE_ASSIGN_OR_RETURN(const auto mine, bootstrap.scatter(kRouter, outputs, deadline));

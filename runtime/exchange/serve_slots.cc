@@ -20,8 +20,8 @@ Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route,
     }
     slots.count_ = count;
     SLUICE_ASSIGN_OR_RETURN(slots.buffer_, Buffer::allocate(slots.bytes(), MemoryKind::kHost));
-    SLUICE_ASSIGN_OR_RETURN(slots.region_,
-                            session.register_memory(slots.buffer_->bytes(), MemoryKind::kHost, transport::Access::kRemoteRead));
+    SLUICE_ASSIGN_OR_RETURN(slots.region_, session.register_memory(slots.buffer_->bytes(), MemoryKind::kHost,
+                                                                   transport::Access::kRemoteRead));
     return slots;
 }
 

@@ -25,7 +25,7 @@ constexpr std::size_t kHashesPerMessage = 256;
 struct Server::DemandState {
     struct PackedChunk {
         const ServedChunk* chunk = nullptr;
-        int group = 0;            // index
+        int group = 0;             // index
         PackSlot* slot = nullptr;  // where it lies packed or is being packed, if it does
     };
     struct Part {  // of one group
@@ -42,10 +42,10 @@ struct Server::DemandState {
 struct Server::Consumer {
     ServedConsumer config;
     DemandState* demand = nullptr;
-    std::uint64_t begun = 0;        // the version it has asked for
+    std::uint64_t begun = 0;  // the version it has asked for
     bool lost = false;
-    int announced = 0;              // groups it was told of
-    std::size_t next_packed = 0;    // its place in demand->packed
+    int announced = 0;            // groups it was told of
+    std::size_t next_packed = 0;  // its place in demand->packed
     int held_slots = 0;
     std::vector<std::uint64_t> released;  // by group index: the last version it released
     std::vector<PackSlot*> reading;       // by place in demand->packed: the slot it was told to read
@@ -106,7 +106,8 @@ void Server::PackSlot::run() {
     std::byte* to = server_.memory_.slots + number * server_.memory_.slot_bytes;
     std::int64_t offset = 0;
     for (const Piece& piece : packed.chunk->pieces) {
-        const std::byte* from = base_of(server_.memory_, piece, server_.groups_[static_cast<std::size_t>(packed.group)].buffer);
+        const std::byte* from =
+            base_of(server_.memory_, piece, server_.groups_[static_cast<std::size_t>(packed.group)].buffer);
         const StridedCopy copy = packed_from_source(piece.copy, offset, wire_item_bytes(piece));
         if (piece.source_dtype != piece.wire_dtype()) {
             converting_copy(copy, piece.source_dtype, piece.wire_dtype(), from, to);
@@ -141,7 +142,8 @@ void Server::HashJob::run() {
         for (std::size_t i = 0; i < part.direct.size(); ++i) {
             ChunkHash sum;
             for (const Piece& piece : part.direct[i]->pieces) {
-                sum.update_source(piece.copy, base_of(server_.memory_, piece, server_.groups_[static_cast<std::size_t>(group)].buffer));
+                sum.update_source(piece.copy, base_of(server_.memory_, piece,
+                                                      server_.groups_[static_cast<std::size_t>(group)].buffer));
             }
             part.hashes[i] = sum.digest();
         }
@@ -218,8 +220,9 @@ Server::Server(EventLoop& loop, Links& links, CopyThread& copy_thread, FlowId fl
 Server::~Server() { assert(jobs_ == 0); }
 
 int Server::group_index(GroupId group) const {
-    return group < 0 || static_cast<std::size_t>(group) >= group_index_.size() ? -1
-                                                                              : group_index_[static_cast<std::size_t>(group)];
+    return group < 0 || static_cast<std::size_t>(group) >= group_index_.size()
+               ? -1
+               : group_index_[static_cast<std::size_t>(group)];
 }
 
 void Server::open(std::uint64_t version) {
@@ -386,8 +389,9 @@ Server::PackSlot* Server::take_slot() {
 
 // Some consumer has not come to the slot's chunk yet.
 bool Server::wanted(const PackSlot& slot) {
-    return std::any_of(slot.demand->consumers.begin(), slot.demand->consumers.end(),
-                       [&](const Consumer* consumer) { return !consumer->lost && consumer->next_packed <= slot.place; });
+    return std::any_of(slot.demand->consumers.begin(), slot.demand->consumers.end(), [&](const Consumer* consumer) {
+        return !consumer->lost && consumer->next_packed <= slot.place;
+    });
 }
 
 void Server::leave_slot(PackSlot& slot) {
@@ -409,7 +413,8 @@ Server::Consumer* Server::consumer_of(const Message& message) const {
 
 void Server::drop(const Message& message, const std::string& why) {
     if (++dropped_ <= kDroppedLinesLogged) {
-        log::warning("dropped a message of kind {} from rank {}: {}", static_cast<int>(message.kind), message.sender, why);
+        log::warning("dropped a message of kind {} from rank {}: {}", static_cast<int>(message.kind), message.sender,
+                     why);
     }
 }
 

@@ -27,7 +27,7 @@ struct ServedConsumer {
 struct ServedMemory {
     std::vector<const std::byte*> segments;        ///< By SegmentId.
     std::vector<const std::byte*> gather_buffers;  ///< By buffer number.
-    std::byte* slots = nullptr;                    ///< slot_count slots of slot_bytes each; may be null when nothing is packed.
+    std::byte* slots = nullptr;  ///< slot_count slots of slot_bytes each; may be null when nothing is packed.
     std::int64_t slot_bytes = 0;
     int slot_count = 0;
 };

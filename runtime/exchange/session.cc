@@ -87,7 +87,8 @@ std::string Session::name_of(int world_rank) const {
     return fmt::format("rank {}", world_rank);
 }
 
-Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine, Deadline deadline) {
+Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine,
+                               Deadline deadline) {
     plan_ = plan;
     std::vector<std::byte> address;
     loop_->run_and_wait([&] { address = transport_->address(); });
@@ -107,7 +108,8 @@ Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const
                                          Links::Events{[this](const Message& message) { dispatch(message); },
                                                        [this](int peer, const Status& cause) { lost(peer, cause); }});
         coordination_ = std::make_unique<Coordination>(
-            *loop_, *links_, [this](int rank) { return name_of(rank); }, [this](const Status& cause) { aborted(cause); },
+            *loop_, *links_, [this](int rank) { return name_of(rank); },
+            [this](const Status& cause) { aborted(cause); },
             Coordination::Options{settings_.heartbeat_interval, settings_.heartbeat_dead_after});
     });
     // A transport hands out no messages before there are links: a hello that came earlier would be lost.
@@ -147,7 +149,8 @@ Status Session::connect(std::vector<int> peers, Deadline deadline) {
             break;
         }
         if (deadline.passed()) {
-            return deadline_exceeded(fmt::format("no link in time with {}; check UCX_TLS and UCX_NET_DEVICES on both sides", missing));
+            return deadline_exceeded(
+                fmt::format("no link in time with {}; check UCX_TLS and UCX_NET_DEVICES on both sides", missing));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
@@ -196,8 +199,9 @@ void Session::dispatch(const Message& message) {
 void Session::lost(int peer, const Status& cause) {
     // What the coordinator has told us names the peer already; what our own transport found does not.
     const std::string lost = fmt::format("{} is lost", name_of(peer));
-    const Status named(StatusCode::kPeerLost,
-                       cause.message().starts_with(lost) ? cause.message() : fmt::format("{}: {}", lost, cause.message()), peer);
+    const Status named(
+        StatusCode::kPeerLost,
+        cause.message().starts_with(lost) ? cause.message() : fmt::format("{}: {}", lost, cause.message()), peer);
     if (!ending_) {
         log::warning("{}", named.message());
     }
@@ -226,7 +230,8 @@ void Session::aborted(const Status& cause) {
 void Session::take_note(const Message& message) {
     std::string& note = notes_[static_cast<std::size_t>(message.sender)];
     if (note.size() + message.payload.size() > kLongestNote) {
-        log::warning("dropped a part of the note of {}: it is longer than {} bytes", name_of(message.sender), kLongestNote);
+        log::warning("dropped a part of the note of {}: it is longer than {} bytes", name_of(message.sender),
+                     kLongestNote);
         return;
     }
     note.append(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());

@@ -43,7 +43,8 @@ public:
     Session& operator=(const Session&) = delete;
 
     /// Collective: exchanges addresses and memory cards. `mine` fails set-up on every rank when it is an error.
-    Status exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine, Deadline deadline);
+    Status exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine,
+                          Deadline deadline);
 
     /// Opens the links to `peers` and to the coordinator and waits until all have said hello. Before it, flows must be set.
     Status connect(std::vector<int> peers, Deadline deadline);
@@ -73,7 +74,8 @@ public:
     [[nodiscard]] const RankPlan& plan() const { return plan_; }
 
     /// Registers memory; counted. On any thread.
-    Result<std::unique_ptr<transport::MemoryRegion>> register_memory(std::span<std::byte> memory, MemoryKind kind, transport::Access access);
+    Result<std::unique_ptr<transport::MemoryRegion>> register_memory(std::span<std::byte> memory, MemoryKind kind,
+                                                                     transport::Access access);
     [[nodiscard]] std::int64_t registrations() const { return registrations_; }
     /// How often pools of messages had to grow beyond their first size.
     [[nodiscard]] std::int64_t pool_growth();

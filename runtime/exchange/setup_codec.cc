@@ -26,8 +26,12 @@ Status parse(std::span<const std::byte> bytes, Proto& message) {
     return ok_status();
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text.data(), text.size())); }
-void assign(std::string& to, std::span<const std::byte> from) { to.assign(reinterpret_cast<const char*>(from.data()), from.size()); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+    return std::as_bytes(std::span(text.data(), text.size()));
+}
+void assign(std::string& to, std::span<const std::byte> from) {
+    to.assign(reinterpret_cast<const char*>(from.data()), from.size());
+}
 std::vector<std::byte> copy_of(const std::string& text) {
     const auto bytes = bytes_of(text);
     return {bytes.begin(), bytes.end()};
@@ -52,7 +56,9 @@ void put(const RemoteRegion& region, wire::RegionMessage& message) {
     assign(*message.mutable_key(), region.key);
 }
 
-RemoteRegion get(const wire::RegionMessage& message) { return {message.address(), message.bytes(), copy_of(message.key())}; }
+RemoteRegion get(const wire::RegionMessage& message) {
+    return {message.address(), message.bytes(), copy_of(message.key())};
+}
 
 void put(const RemoteMemory& memory, wire::MemoryMessage& message) {
     for (const RemoteRegion& region : memory.segments) {
@@ -209,8 +215,10 @@ Result<RankPlan> decode_rank_plan(std::span<const std::byte> bytes, const RankIn
     }
     SLUICE_ASSIGN_OR_RETURN(plan.owner_route, decode_owner_route(message.owner_route(), sync, input.ownership));
     if (input.gather) {
-        SLUICE_ASSIGN_OR_RETURN(plan.gather_route, decode_route(message.gather_route(), gather, input.gather->demand.dense.parameters));
-        SLUICE_ASSIGN_OR_RETURN(plan.gather_owner_route, decode_owner_route(message.gather_owner_route(), gather, input.gather->shards));
+        SLUICE_ASSIGN_OR_RETURN(plan.gather_route,
+                                decode_route(message.gather_route(), gather, input.gather->demand.dense.parameters));
+        SLUICE_ASSIGN_OR_RETURN(plan.gather_owner_route,
+                                decode_owner_route(message.gather_owner_route(), gather, input.gather->shards));
     }
     return plan;
 }

@@ -32,6 +32,7 @@ Result<DecodedInput> decode_input(std::span<const std::byte> bytes, const Catalo
 
 std::vector<std::byte> encode_rank_plan(const Result<RankPlan>& plan);
 /// `input` is what the receiving rank has put in: its part of the plan must fit it.
-Result<RankPlan> decode_rank_plan(std::span<const std::byte> bytes, const RankInput& input, const Catalogue& catalogue, std::int64_t chunk_bytes);
+Result<RankPlan> decode_rank_plan(std::span<const std::byte> bytes, const RankInput& input, const Catalogue& catalogue,
+                                  std::int64_t chunk_bytes);
 
 }  // namespace sluice

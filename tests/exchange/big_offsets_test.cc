@@ -19,7 +19,8 @@ constexpr std::int64_t kReach = 96 << 10;
 class SparseMemory {
 public:
     SparseMemory() {
-        void* at = ::mmap(nullptr, static_cast<std::size_t>(kBytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* at = ::mmap(nullptr, static_cast<std::size_t>(kBytes), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED) {
             throw std::runtime_error("mmap of 4 GiB of address space failed");
         }
@@ -83,7 +84,8 @@ TEST_P(BigOffsetsTest, BytesAroundTheBordersAreExact) {
         const ParameterStore store{{{target.data(), kBytes, MemoryKind::kHost}}, {{0, 0}}};
         Worker::Options options;
         options.route = route;
-        auto worker = Worker::create(**session, *bootstraps[1], catalogue, 0, 0, ok_status(), demand, store, {}, options);
+        auto worker =
+            Worker::create(**session, *bootstraps[1], catalogue, 0, 0, ok_status(), demand, store, {}, options);
         ASSERT_TRUE(worker.ok()) << worker.status().message();
         const Status status = (*worker)->sync(1);
         EXPECT_TRUE(status.ok()) << status.message();
@@ -92,7 +94,9 @@ TEST_P(BigOffsetsTest, BytesAroundTheBordersAreExact) {
     trainer_thread.join();
     worker_thread.join();
     for (const Range& range : kRanges) {
-        EXPECT_EQ(std::memcmp(source.data() + range.begin, target.data() + range.begin, static_cast<std::size_t>(range.end - range.begin)), 0)
+        EXPECT_EQ(std::memcmp(source.data() + range.begin, target.data() + range.begin,
+                              static_cast<std::size_t>(range.end - range.begin)),
+                  0)
             << "from " << range.begin;
     }
     // What nobody asked for was not touched.
@@ -101,8 +105,11 @@ TEST_P(BigOffsetsTest, BytesAroundTheBordersAreExact) {
     EXPECT_EQ(target.data()[(std::int64_t{1} << 32) - kReach - 1], std::byte{0});
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, BigOffsetsTest, testing::Values(RouteOptions::PathChoice::kDirect, RouteOptions::PathChoice::kPacked),
-                         [](const auto& instance) { return instance.param == RouteOptions::PathChoice::kDirect ? "direct" : "packed"; });
+INSTANTIATE_TEST_SUITE_P(Paths, BigOffsetsTest,
+                         testing::Values(RouteOptions::PathChoice::kDirect, RouteOptions::PathChoice::kPacked),
+                         [](const auto& instance) {
+                             return instance.param == RouteOptions::PathChoice::kDirect ? "direct" : "packed";
+                         });
 
 }  // namespace
 }  // namespace sluice::test

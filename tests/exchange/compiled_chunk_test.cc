@@ -49,7 +49,8 @@ Chunk chunk_of(Path path, std::vector<Piece> pieces) {
 }
 
 TEST(CompiledChunkTest, DirectLandsInPlaceWhenItsRunsAreWorthAGet) {
-    const CompiledChunk compiled = compile_chunk(chunk_of(Path::kDirect, {piece(4, rows(8, 32 << 10, 64 << 10, 48 << 10))}), 2, false);
+    const CompiledChunk compiled =
+        compile_chunk(chunk_of(Path::kDirect, {piece(4, rows(8, 32 << 10, 64 << 10, 48 << 10))}), 2, false);
     EXPECT_EQ(compiled.landing, Landing::kInPlace);
     EXPECT_EQ(compiled.owner, 2);
     EXPECT_EQ(compiled.group, 3);
@@ -63,7 +64,8 @@ TEST(CompiledChunkTest, DirectLandsInPlaceWhenStagingWouldNotMakeRunsLonger) {
 }
 
 TEST(CompiledChunkTest, DirectScattersWhenOnlyTheSourceHasLongRuns) {
-    const CompiledChunk compiled = compile_chunk(chunk_of(Path::kDirect, {piece(4, rows(1000, 64, 64, 128))}), 0, false);
+    const CompiledChunk compiled =
+        compile_chunk(chunk_of(Path::kDirect, {piece(4, rows(1000, 64, 64, 128))}), 0, false);
     EXPECT_EQ(compiled.landing, Landing::kScatter);
     ASSERT_EQ(compiled.reads.size(), 1u);
     EXPECT_EQ(compiled.reads[0].parameter, ReadStep::kToStaging);
@@ -72,14 +74,15 @@ TEST(CompiledChunkTest, DirectScattersWhenOnlyTheSourceHasLongRuns) {
 
 TEST(CompiledChunkTest, DirectScattersWhatItConverts) {
     StridedCopy copy = rows(1 << 14, 2, 2, 4);
-    const CompiledChunk compiled = compile_chunk(chunk_of(Path::kDirect, {piece(0, copy, DType::kBF16, DType::kF32)}), 0, false);
+    const CompiledChunk compiled =
+        compile_chunk(chunk_of(Path::kDirect, {piece(0, copy, DType::kBF16, DType::kF32)}), 0, false);
     EXPECT_EQ(compiled.landing, Landing::kScatter);
     EXPECT_EQ(compiled.wire_bytes, 2 << 14);
 }
 
 TEST(CompiledChunkTest, PackedIsOneReadInPlaceWhenItsDestinationIsGapless) {
-    const CompiledChunk compiled =
-        compile_chunk(chunk_of(Path::kPacked, {piece(5, rows(10, 64, 256, 64)), piece(5, run(9000, 640, 100))}), 0, false);
+    const CompiledChunk compiled = compile_chunk(
+        chunk_of(Path::kPacked, {piece(5, rows(10, 64, 256, 64)), piece(5, run(9000, 640, 100))}), 0, false);
     EXPECT_EQ(compiled.landing, Landing::kInPlace);
     ASSERT_EQ(compiled.reads.size(), 1u);
     EXPECT_EQ(compiled.reads[0].parameter, 5);
@@ -95,11 +98,11 @@ TEST(CompiledChunkTest, PackedScattersOtherwise) {
         EXPECT_EQ(compiled.reads[0].parameter, ReadStep::kToStaging);
         EXPECT_EQ(compiled.reads[0].copy, run(0, 0, chunk.wire_bytes));
     };
-    expect_scatter({piece(5, rows(10, 64, 256, 128))});                                     // gaps
-    expect_scatter({piece(5, run(0, 0, 100)), piece(6, run(100, 100, 100))});               // two parameters
-    expect_scatter({piece(5, run(0, 100, 100)), piece(5, run(100, 0, 100))});               // out of order
-    expect_scatter({piece(0, rows(100, 4, 4, 2), DType::kF32, DType::kBF16)});              // narrowed on the way
-    expect_scatter({piece(0, rows(100, 2, 2, 4), DType::kBF16, DType::kF32)});              // widened here
+    expect_scatter({piece(5, rows(10, 64, 256, 128))});                         // gaps
+    expect_scatter({piece(5, run(0, 0, 100)), piece(6, run(100, 100, 100))});   // two parameters
+    expect_scatter({piece(5, run(0, 100, 100)), piece(5, run(100, 0, 100))});   // out of order
+    expect_scatter({piece(0, rows(100, 4, 4, 2), DType::kF32, DType::kBF16)});  // narrowed on the way
+    expect_scatter({piece(0, rows(100, 2, 2, 4), DType::kBF16, DType::kF32)});  // widened here
 }
 
 TEST(CompiledChunkTest, WhatIsOursIsCopied) {
@@ -121,7 +124,8 @@ TEST(CompiledChunkTest, ReadsOfRandomDirectChunksCoverExactlyTheirPieces) {
         for (std::uint64_t i = 1 + random() % 3; i > 0; --i) {
             const auto count = 1 + static_cast<std::int64_t>(random() % 6);
             const auto bytes = static_cast<std::int64_t>(2 * (1 + random() % 8));
-            StridedCopy copy = rows(count, bytes, bytes + static_cast<std::int64_t>(random() % 2 * 6), bytes + static_cast<std::int64_t>(random() % 2 * 4));
+            StridedCopy copy = rows(count, bytes, bytes + static_cast<std::int64_t>(random() % 2 * 6),
+                                    bytes + static_cast<std::int64_t>(random() % 2 * 4));
             copy.src_offset = static_cast<std::int64_t>(random() % 1000);
             copy.dst_offset = dst;
             dst += count * copy.dst_strides[0];
@@ -137,7 +141,8 @@ TEST(CompiledChunkTest, ReadsOfRandomDirectChunksCoverExactlyTheirPieces) {
         for (const Piece& p : chunk.pieces) {
             for_each_item(p.copy, [&](std::int64_t src, std::int64_t to) {
                 for (std::int64_t b = 0; b < p.copy.item; ++b, ++wire) {
-                    const auto place = compiled.landing == Landing::kInPlace ? std::pair(p.parameter, to + b) : std::pair(ReadStep::kToStaging, wire);
+                    const auto place = compiled.landing == Landing::kInPlace ? std::pair(p.parameter, to + b)
+                                                                             : std::pair(ReadStep::kToStaging, wire);
                     expected[place] = {p.segment, src + b};
                 }
             });

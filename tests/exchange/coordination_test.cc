@@ -1,4 +1,5 @@
 #include "runtime/exchange/coordination.h"
+
 #include "tests/exchange/fake_ranks.h"
 #include "tests/support/log_guard.h"
 
@@ -14,7 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 using Verdict = Coordination::Verdict;
 
-std::future<Verdict> agree(FakeRanks& ranks, int rank, Status mine = ok_status(), std::chrono::milliseconds limit = 20s) {
+std::future<Verdict> agree(FakeRanks& ranks, int rank, Status mine = ok_status(),
+                           std::chrono::milliseconds limit = 20s) {
     return std::async(std::launch::async, [&ranks, rank, mine = std::move(mine), limit] {
         return ranks.at(rank).coordination->agree("round", mine, Deadline::after(limit));
     });
@@ -76,7 +78,9 @@ TEST(CoordinationTest, TheFirstCauseWinsOnEveryRank) {
         }
         for (int rank = 0; rank < 4; ++rank) {
             if (rank != culprit) {
-                verdicts.push_back(agree(ranks, rank, rank % 2 == 0 ? Status(StatusCode::kAborted, "stopped") : internal_error("later trouble")));
+                verdicts.push_back(
+                    agree(ranks, rank,
+                          rank % 2 == 0 ? Status(StatusCode::kAborted, "stopped") : internal_error("later trouble")));
             }
         }
         for (auto& verdict : verdicts) {
@@ -221,7 +225,8 @@ TEST_P(CoordinationHeartbeatTest, ARankThatHangsIsFound) {
         ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).coordination->start_heartbeats(); });
     }
     expect_round_is_good(ranks, {0, 1, 2});
-    const ExpectedLog stale("unknown or lost", ExpectedLog::Presence::kAllowed);  // what waited for the hung rank, or came of it
+    const ExpectedLog stale("unknown or lost",
+                            ExpectedLog::Presence::kAllowed);  // what waited for the hung rank, or came of it
     Hang hang;
     ranks.at(hung).loop.post(hang);
     hang.hangs.acquire();

@@ -50,16 +50,19 @@ public:
         for (int i = 0; i < count; ++i) {
             FakeRank& rank = at(i);
             rank.loop.run_and_wait([&] {
-                rank.links = std::make_unique<Links>(rank.loop, *rank.transport, i, kSession, addresses,
-                                                     Links::Events{[&rank](const Message& message) { dispatch(rank, message); },
-                                                                   [&rank](int peer, const Status& cause) {
-                                                                       ++rank.losses;
-                                                                       rank.coordination->peer_lost(
-                                                                           peer, Status(StatusCode::kPeerLost,
-                                                                                        fmt::format("rank {} is lost: {}", peer, cause.message()), peer));
-                                                                   }});
+                rank.links = std::make_unique<Links>(
+                    rank.loop, *rank.transport, i, kSession, addresses,
+                    Links::Events{[&rank](const Message& message) { dispatch(rank, message); },
+                                  [&rank](int peer, const Status& cause) {
+                                      ++rank.losses;
+                                      rank.coordination->peer_lost(
+                                          peer,
+                                          Status(StatusCode::kPeerLost,
+                                                 fmt::format("rank {} is lost: {}", peer, cause.message()), peer));
+                                  }});
                 rank.coordination = std::make_unique<Coordination>(
-                    rank.loop, *rank.links, [](int r) { return fmt::format("rank {}", r); }, [&rank](const Status&) { ++rank.aborts; }, options);
+                    rank.loop, *rank.links, [](int r) { return fmt::format("rank {}", r); },
+                    [&rank](const Status&) { ++rank.aborts; }, options);
             });
         }
         for (int i = 0; linked && i < count; ++i) {
@@ -110,7 +113,8 @@ private:
         if (rank.on_message) {
             rank.on_message(message);
         }
-        if (message.kind == MessageKind::kReport || message.kind == MessageKind::kVerdict || message.kind == MessageKind::kAbort) {
+        if (message.kind == MessageKind::kReport || message.kind == MessageKind::kVerdict ||
+            message.kind == MessageKind::kAbort) {
             rank.coordination->handle(message);
         }
     }

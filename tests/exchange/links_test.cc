@@ -1,4 +1,5 @@
 #include "runtime/exchange/links.h"
+
 #include "tests/exchange/fake_ranks.h"
 #include "tests/support/log_guard.h"
 #include "tests/transport/network.h"
@@ -155,7 +156,8 @@ TEST(LinksTest, MoreMessagesThanThePoolHoldsArriveAndAreCounted) {
         send_note(ranks.at(0), 1, i);
     }
     inbox.wait(100);
-    ranks.at(0).loop.run_and_wait([&] { EXPECT_EQ(ranks.at(0).links->pool_growth(), growth) << "the pool is used again"; });
+    ranks.at(0).loop.run_and_wait(
+        [&] { EXPECT_EQ(ranks.at(0).links->pool_growth(), growth) << "the pool is used again"; });
 }
 
 // Somebody who knows the address and sends whatever he likes.

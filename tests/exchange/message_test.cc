@@ -97,7 +97,8 @@ TEST(MessageTest, EveryFlippedBitIsRefused) {
     both.insert(both.end(), payload.begin(), payload.end());
     for (std::size_t bit = 0; bit < both.size() * 8; ++bit) {
         both[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
-        const auto decoded = decode_message(std::span(both).first(header.size()), std::span(both).subspan(header.size()), kSession);
+        const auto decoded =
+            decode_message(std::span(both).first(header.size()), std::span(both).subspan(header.size()), kSession);
         EXPECT_FALSE(decoded.ok()) << "bit " << bit;
         both[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
     }
@@ -148,7 +149,8 @@ TEST(MessageTest, RandomBytesAndRandomDamageAreNeverAccepted) {
         } else {
             for (std::uint64_t flips = 1 + random() % 4; flips > 0; --flips) {
                 const std::size_t at = random() % (header.size() + body.size());
-                (at < header.size() ? header[at] : body[at - header.size()]) ^= static_cast<std::byte>(1 + random() % 255);
+                (at < header.size() ? header[at] : body[at - header.size()]) ^=
+                    static_cast<std::byte>(1 + random() % 255);
             }
         }
         if (decode_message(header, body, kSession).ok()) {

@@ -20,7 +20,8 @@ struct SteadyCase {
 };
 
 std::string name_of(const SteadyCase& c) {
-    return to_string(c.network) + (c.source == SourceKind::kResident ? "_resident_" : "_gathered_") + (c.path == PathChoice::kPacked ? "packed" : "direct");
+    return to_string(c.network) + (c.source == SourceKind::kResident ? "_resident_" : "_gathered_") +
+           (c.path == PathChoice::kPacked ? "packed" : "direct");
 }
 void PrintTo(const SteadyCase& c, std::ostream* out) { *out << name_of(c); }
 

@@ -1,5 +1,6 @@
 // The plan as the ranks of a session make it together, each on a thread, over the in-process bootstrap.
 #include "runtime/exchange/rank_plan.h"
+
 #include "runtime/exchange/agreement.h"
 #include "runtime/exchange/bootstrap_in_process.h"
 #include "tests/exchange/setup_inputs.h"
@@ -16,15 +17,16 @@ namespace {
 using Plans = std::vector<Result<RankPlan>>;
 
 // Every rank compiles with what `input_of` and `catalogue_of` give it.
-Plans compile(int ranks, const std::function<RankInput(int)>& input_of, const std::function<const Catalogue&(int)>& catalogue_of,
-              const RouteOptions& route) {
+Plans compile(int ranks, const std::function<RankInput(int)>& input_of,
+              const std::function<const Catalogue&(int)>& catalogue_of, const RouteOptions& route) {
     const auto bootstraps = in_process_bootstraps(ranks);
     Plans out(static_cast<std::size_t>(ranks), Result<RankPlan>(internal_error("not run")));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
             const auto i = static_cast<std::size_t>(rank);
-            out[i] = compile_rank_plan(*bootstraps[i], catalogue_of(rank), input_of(rank), route, Deadline::after(std::chrono::seconds(20)));
+            out[i] = compile_rank_plan(*bootstraps[i], catalogue_of(rank), input_of(rank), route,
+                                       Deadline::after(std::chrono::seconds(20)));
         });
     }
     for (std::thread& thread : threads) {
@@ -34,7 +36,8 @@ Plans compile(int ranks, const std::function<RankInput(int)>& input_of, const st
 }
 
 Plans compile(const SetupInputs& inputs, const std::function<RankInput(int)>& input_of) {
-    return compile(SetupInputs::kRanks, input_of, [&](int) -> const Catalogue& { return inputs.catalogue; }, inputs.route);
+    return compile(
+        SetupInputs::kRanks, input_of, [&](int) -> const Catalogue& { return inputs.catalogue; }, inputs.route);
 }
 
 void expect_all_refused(const Plans& plans, StatusCode code, const std::vector<std::string>& parts) {
@@ -43,7 +46,8 @@ void expect_all_refused(const Plans& plans, StatusCode code, const std::vector<s
         const Status status = plans[rank].status();
         EXPECT_EQ(status.code(), code) << status.message();
         for (const std::string& part : parts) {
-            EXPECT_NE(status.message().find(part), std::string::npos) << "no '" << part << "' on rank " << rank << ": " << status.message();
+            EXPECT_NE(status.message().find(part), std::string::npos)
+                << "no '" << part << "' on rank " << rank << ": " << status.message();
         }
         EXPECT_EQ(status.message(), plans[0].status().message()) << "all ranks are told the same";
     }
@@ -121,7 +125,8 @@ TEST(RankPlanTest, ARanksOwnErrorReachesEverybody) {
             }
             return input;
         });
-        const std::string name = failed < 2 ? "trainer " + std::to_string(failed) : "worker " + std::to_string(failed - 2);
+        const std::string name =
+            failed < 2 ? "trainer " + std::to_string(failed) : "worker " + std::to_string(failed - 2);
         expect_all_refused(plans, StatusCode::kResourceExhausted, {name, "no memory for 5 GiB"});
     }
 }
@@ -158,7 +163,8 @@ TEST(RankPlanTest, RanksThatDoNotCountAreRefused) {
 TEST(RankPlanTest, AMissingRankIsNamedByTheDeadline) {
     const SetupInputs inputs;
     const auto bootstraps = in_process_bootstraps(2);
-    const auto plan = compile_rank_plan(*bootstraps[0], inputs.catalogue, inputs.input(0), inputs.route, Deadline::after(std::chrono::milliseconds(50)));
+    const auto plan = compile_rank_plan(*bootstraps[0], inputs.catalogue, inputs.input(0), inputs.route,
+                                        Deadline::after(std::chrono::milliseconds(50)));
     ASSERT_FALSE(plan.ok());
     EXPECT_EQ(plan.status().code(), StatusCode::kDeadlineExceeded);
     EXPECT_NE(plan.status().message().find('1'), std::string::npos) << plan.status().message();
@@ -171,7 +177,8 @@ TEST(AgreementTest, TheLowestFailedRankIsNamed) {
         std::vector<std::thread> threads;
         for (std::size_t rank = 0; rank < 4; ++rank) {
             threads.emplace_back([&, rank] {
-                out[rank] = agree_on_status(*bootstraps[rank], mine(static_cast<int>(rank)), Deadline::after(std::chrono::seconds(20)));
+                out[rank] = agree_on_status(*bootstraps[rank], mine(static_cast<int>(rank)),
+                                            Deadline::after(std::chrono::seconds(20)));
             });
         }
         for (std::thread& thread : threads) {
@@ -183,10 +190,12 @@ TEST(AgreementTest, TheLowestFailedRankIsNamed) {
         return out[3];
     };
     EXPECT_TRUE(agree([](int) { return ok_status(); }).ok());
-    const Status one = agree([](int rank) { return rank >= 2 ? plan_refused("because " + std::to_string(rank)) : ok_status(); });
+    const Status one =
+        agree([](int rank) { return rank >= 2 ? plan_refused("because " + std::to_string(rank)) : ok_status(); });
     EXPECT_EQ(one.code(), StatusCode::kPlanRefused);
     EXPECT_EQ(one.message(), "rank 2: because 2");
-    EXPECT_EQ(agree([](int) { return invalid_argument("--model: no such file"); }).message(), "--model: no such file") << "all say the same";
+    EXPECT_EQ(agree([](int) { return invalid_argument("--model: no such file"); }).message(), "--model: no such file")
+        << "all say the same";
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ ByteMap bytes_of(const std::vector<ReadStep>& steps) {
     for (const ReadStep& step : steps) {
         for_each_item(step.copy, [&](std::int64_t src, std::int64_t dst) {
             for (std::int64_t b = 0; b < step.copy.item; ++b) {
-                EXPECT_TRUE(map.emplace(std::pair(step.parameter, dst + b), std::pair(step.segment, src + b)).second) << "the test writes a byte twice";
+                EXPECT_TRUE(map.emplace(std::pair(step.parameter, dst + b), std::pair(step.segment, src + b)).second)
+                    << "the test writes a byte twice";
             }
         });
     }
@@ -64,7 +65,8 @@ TEST(ReadCursorTest, RandomStepsReadExactlyTheirBytesAtAnyLimit) {
         std::vector<ReadStep> steps;
         std::int64_t end = 0;
         for (std::uint64_t i = random() % 5; i > 0; --i) {
-            steps.push_back({static_cast<SegmentId>(random() % 2), static_cast<ParameterId>(random() % 2), random_copy(random, end)});
+            steps.push_back({static_cast<SegmentId>(random() % 2), static_cast<ParameterId>(random() % 2),
+                             random_copy(random, end)});
             end = extent(steps.back().copy);
         }
         const std::int64_t limit = random() % 4 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % 64);
@@ -103,14 +105,19 @@ ReadStep run(SegmentId segment, ParameterId parameter, std::int64_t src, std::in
 
 TEST(ReadCursorTest, NeighboursBecomeOneGet) {
     EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 0, 110, 100, 50)}, 1000), (std::vector<std::int64_t>{150}));
-    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 0, 110, 100, 50)}, 60), (std::vector<std::int64_t>{60, 60, 30}));
+    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 0, 110, 100, 50)}, 60),
+              (std::vector<std::int64_t>{60, 60, 30}));
 }
 
 TEST(ReadCursorTest, WhatContinuesOnOneSideOnlyStaysApart) {
-    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 0, 111, 100, 50)}, 1000), (std::vector<std::int64_t>{100, 50}));
-    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 0, 110, 101, 50)}, 1000), (std::vector<std::int64_t>{100, 50}));
-    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(1, 0, 110, 100, 50)}, 1000), (std::vector<std::int64_t>{100, 50}));
-    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 1, 110, 100, 50)}, 1000), (std::vector<std::int64_t>{100, 50}));
+    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 0, 111, 100, 50)}, 1000),
+              (std::vector<std::int64_t>{100, 50}));
+    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 0, 110, 101, 50)}, 1000),
+              (std::vector<std::int64_t>{100, 50}));
+    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(1, 0, 110, 100, 50)}, 1000),
+              (std::vector<std::int64_t>{100, 50}));
+    EXPECT_EQ(sizes_of_gets({run(0, 0, 10, 0, 100), run(0, 1, 110, 100, 50)}, 1000),
+              (std::vector<std::int64_t>{100, 50}));
 }
 
 TEST(ReadCursorTest, NothingToReadIsDoneAtOnce) {

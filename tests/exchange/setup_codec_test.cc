@@ -1,4 +1,5 @@
 #include "runtime/exchange/setup_codec.h"
+
 #include "planner/plan_codec.h"
 #include "tests/exchange/setup_inputs.h"
 
@@ -80,7 +81,8 @@ TEST(SetupCodecTest, InputsOfBothSidesComeBack) {
     ASSERT_TRUE(decoded_trainer->input.gather);
     EXPECT_EQ(encode_ownership(decoded_trainer->input.gather->shards), encode_ownership(trainer.gather->shards));
     EXPECT_EQ(encode_demand(decoded_trainer->input.gather->demand.dense), encode_demand(trainer.gather->demand.dense));
-    EXPECT_EQ(encode_demand(decoded_trainer->input.gather->demand.experts), encode_demand(trainer.gather->demand.experts));
+    EXPECT_EQ(encode_demand(decoded_trainer->input.gather->demand.experts),
+              encode_demand(trainer.gather->demand.experts));
     EXPECT_EQ(decoded_trainer->input.gather->demand.dense_owners, trainer.gather->demand.dense_owners);
     EXPECT_EQ(decoded_trainer->input.gather->demand.expert_owners, trainer.gather->demand.expert_owners);
     EXPECT_EQ(decoded_trainer->input.gather->demand.groups, trainer.gather->demand.groups);
@@ -127,7 +129,8 @@ TEST(SetupCodecTest, PlansComeBack) {
     EXPECT_EQ(decoded->trainers, plan.trainers);
     EXPECT_EQ(decoded->workers, plan.workers);
     EXPECT_EQ(encode_route(decoded->route), encode_route(plan.route));
-    const auto refused = decode_rank_plan(encode_rank_plan(plan_refused("a hole")), worker, inputs.catalogue, inputs.route.chunk_bytes);
+    const auto refused =
+        decode_rank_plan(encode_rank_plan(plan_refused("a hole")), worker, inputs.catalogue, inputs.route.chunk_bytes);
     EXPECT_EQ(refused.status().message(), "a hole");
 }
 
@@ -138,13 +141,16 @@ TEST(SetupCodecTest, APlanThatDoesNotFitTheRankIsRefused) {
     RankInput smaller = worker;
     smaller.demand->parameters.pop_back();
     EXPECT_FALSE(decode_rank_plan(encode_rank_plan(plan), smaller, inputs.catalogue, inputs.route.chunk_bytes).ok());
-    EXPECT_FALSE(decode_rank_plan(encode_rank_plan(plan), worker, inputs.catalogue, 256).ok()) << "chunks are larger than agreed";
+    EXPECT_FALSE(decode_rank_plan(encode_rank_plan(plan), worker, inputs.catalogue, 256).ok())
+        << "chunks are larger than agreed";
     RankPlan fewer = plan;
     fewer.trainers = {0};
-    EXPECT_FALSE(decode_rank_plan(encode_rank_plan(fewer), worker, inputs.catalogue, inputs.route.chunk_bytes).ok()) << "a chunk of trainer 1";
+    EXPECT_FALSE(decode_rank_plan(encode_rank_plan(fewer), worker, inputs.catalogue, inputs.route.chunk_bytes).ok())
+        << "a chunk of trainer 1";
     RankInput without = worker;
     without.demand.reset();
-    EXPECT_FALSE(decode_rank_plan(encode_rank_plan(plan), without, inputs.catalogue, inputs.route.chunk_bytes).ok()) << "it asked for nothing";
+    EXPECT_FALSE(decode_rank_plan(encode_rank_plan(plan), without, inputs.catalogue, inputs.route.chunk_bytes).ok())
+        << "it asked for nothing";
 }
 
 // Whatever comes: no crash, no endless loop, and truncated messages are not taken for whole ones.
@@ -173,19 +179,27 @@ TEST(SetupCodecTest, DamagedBytesAreRefusedOrDecodedWithoutHarm) {
     const SetupInputs inputs;
     const RankInput worker = inputs.worker_input(0);
     int refused = 0;
-    damage(encode_card(Bytes(100), some_card()), [&](std::span<const std::byte> bytes) { refused += !decode_card(bytes).ok(); }, 5000);
+    damage(
+        encode_card(Bytes(100), some_card()),
+        [&](std::span<const std::byte> bytes) { refused += !decode_card(bytes).ok(); }, 5000);
     EXPECT_GT(refused, 1000);
     refused = 0;
-    damage(encode_input(inputs.trainer_input(0), inputs.catalogue.digest()),
-           [&](std::span<const std::byte> bytes) { refused += !decode_input(bytes, inputs.catalogue).ok(); }, 1000);
+    damage(
+        encode_input(inputs.trainer_input(0), inputs.catalogue.digest()),
+        [&](std::span<const std::byte> bytes) { refused += !decode_input(bytes, inputs.catalogue).ok(); }, 1000);
     EXPECT_GT(refused, 500);
     refused = 0;
-    damage(encode_input(worker, inputs.catalogue.digest()),
-           [&](std::span<const std::byte> bytes) { refused += !decode_input(bytes, inputs.catalogue).ok(); }, 1000);
+    damage(
+        encode_input(worker, inputs.catalogue.digest()),
+        [&](std::span<const std::byte> bytes) { refused += !decode_input(bytes, inputs.catalogue).ok(); }, 1000);
     EXPECT_GT(refused, 500);
     refused = 0;
-    damage(encode_rank_plan(worker_plan(inputs, worker)),
-           [&](std::span<const std::byte> bytes) { refused += !decode_rank_plan(bytes, worker, inputs.catalogue, inputs.route.chunk_bytes).ok(); }, 1000);
+    damage(
+        encode_rank_plan(worker_plan(inputs, worker)),
+        [&](std::span<const std::byte> bytes) {
+            refused += !decode_rank_plan(bytes, worker, inputs.catalogue, inputs.route.chunk_bytes).ok();
+        },
+        1000);
     EXPECT_GT(refused, 500);
 }
 

@@ -54,7 +54,9 @@ struct SetupInputs {
         input.demand = dry_run(catalogue, config, worker, input.demand_key).value();
         return input;
     }
-    [[nodiscard]] RankInput input(int world_rank) const { return world_rank < 2 ? trainer_input(world_rank) : worker_input(world_rank - 2); }
+    [[nodiscard]] RankInput input(int world_rank) const {
+        return world_rank < 2 ? trainer_input(world_rank) : worker_input(world_rank - 2);
+    }
     static constexpr int kRanks = 6;
 };
 

@@ -20,8 +20,11 @@ public:
 protected:
     // The plans of small models fit the sockets' buffers, and the peers read; so a blocking send does.
     Status start_send(int to, Blob message) override {
-        const ssize_t sent = ::send(sockets_[static_cast<std::size_t>(to)], message.data(), message.size(), MSG_NOSIGNAL);
-        return sent == static_cast<ssize_t>(message.size()) ? ok_status() : internal_error(std::string("send: ") + std::strerror(errno));
+        const ssize_t sent =
+            ::send(sockets_[static_cast<std::size_t>(to)], message.data(), message.size(), MSG_NOSIGNAL);
+        return sent == static_cast<ssize_t>(message.size())
+                   ? ok_status()
+                   : internal_error(std::string("send: ") + std::strerror(errno));
     }
     Result<std::optional<Received>> poll() override {
         for (int from = 0; from < size(); ++from) {
@@ -47,7 +50,8 @@ private:
 
 }  // namespace
 
-SocketMesh::SocketMesh(int ranks) : sockets_(static_cast<std::size_t>(ranks), std::vector<int>(static_cast<std::size_t>(ranks), -1)) {
+SocketMesh::SocketMesh(int ranks)
+    : sockets_(static_cast<std::size_t>(ranks), std::vector<int>(static_cast<std::size_t>(ranks), -1)) {
     for (std::size_t a = 0; a < sockets_.size(); ++a) {
         for (std::size_t b = a + 1; b < sockets_.size(); ++b) {
             int pair[2];

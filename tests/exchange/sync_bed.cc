@@ -30,9 +30,15 @@ T must(Result<T> result) {
 }
 
 const std::vector<std::pair<std::string, std::string>>& small_qwen3_moe_fields() {
-    static const std::vector<std::pair<std::string, std::string>> fields = {
-        {"num_hidden_layers", "3"}, {"hidden_size", "64"}, {"num_attention_heads", "8"}, {"num_key_value_heads", "2"}, {"head_dim", "8"},
-        {"vocab_size", "250"},      {"num_experts", "8"},  {"moe_intermediate_size", "32"}, {"intermediate_size", "64"}};
+    static const std::vector<std::pair<std::string, std::string>> fields = {{"num_hidden_layers", "3"},
+                                                                            {"hidden_size", "64"},
+                                                                            {"num_attention_heads", "8"},
+                                                                            {"num_key_value_heads", "2"},
+                                                                            {"head_dim", "8"},
+                                                                            {"vocab_size", "250"},
+                                                                            {"num_experts", "8"},
+                                                                            {"moe_intermediate_size", "32"},
+                                                                            {"intermediate_size", "64"}};
     return fields;
 }
 
@@ -62,7 +68,9 @@ Settings bed_settings() {
 }
 
 BedModel::BedModel(const BedOptions& options)
-    : config(config_of(options)), catalogue(must(checkpoint_catalogue(config))), trainer(must(TrainerLayout::parse(options.trainer))) {
+    : config(config_of(options)),
+      catalogue(must(checkpoint_catalogue(config))),
+      trainer(must(TrainerLayout::parse(options.trainer))) {
     trainers = trainer.world_size();
     for (const std::string& text : options.workers) {
         pools.push_back(must(WorkerLayout::parse(text)));
@@ -73,7 +81,8 @@ BedModel::BedModel(const BedOptions& options)
 std::vector<std::byte> BedModel::tensor(TensorId id, std::uint64_t version) const {
     const CatalogueTensor& t = catalogue[id];
     std::vector<std::byte> out(static_cast<std::size_t>(t.bytes()));
-    fill_generated(name_hash(t.tied_to.empty() ? t.name : t.tied_to), t.dtype, 0, t.elements(), static_cast<std::int64_t>(version), out.data());
+    fill_generated(name_hash(t.tied_to.empty() ? t.name : t.tied_to), t.dtype, 0, t.elements(),
+                   static_cast<std::int64_t>(version), out.data());
     return out;
 }
 
@@ -84,7 +93,8 @@ std::vector<std::vector<std::byte>> BedModel::parameters(const Demand& demand, s
     }
     for (const ZeroFill& fill : demand.fills) {
         for_each_item(fill.box, [&](std::int64_t, std::int64_t at) {
-            std::memset(out[static_cast<std::size_t>(fill.parameter)].data() + at, 0, static_cast<std::size_t>(fill.box.item));
+            std::memset(out[static_cast<std::size_t>(fill.parameter)].data() + at, 0,
+                        static_cast<std::size_t>(fill.box.item));
         });
     }
     for (const CopyRecord& record : demand.records) {
@@ -108,17 +118,22 @@ BedRank::BedRank(const BedOptions& options, const BedModel& model, int world_ran
 }
 
 Status BedRank::prepare_trainer() {
-    SLUICE_ASSIGN_OR_RETURN(offered_, trainer_ownership(model_.catalogue, model_.config, model_.trainer, own_rank(), options_.source));
+    SLUICE_ASSIGN_OR_RETURN(
+        offered_, trainer_ownership(model_.catalogue, model_.config, model_.trainer, own_rank(), options_.source));
     SLUICE_ASSIGN_OR_RETURN(stored_, shard_ownership(model_.catalogue, model_.config, model_.trainer, own_rank()));
-    SLUICE_ASSIGN_OR_RETURN(memory_, Buffer::allocate(stored_.segment_bytes.empty() ? 0 : stored_.segment_bytes.front(), MemoryKind::kHost));
-    std::vector<WeightSource::Segment> segments = {{memory_->data(), static_cast<std::int64_t>(memory_->size()), MemoryKind::kHost}};
+    SLUICE_ASSIGN_OR_RETURN(memory_, Buffer::allocate(stored_.segment_bytes.empty() ? 0 : stored_.segment_bytes.front(),
+                                                      MemoryKind::kHost));
+    std::vector<WeightSource::Segment> segments = {
+        {memory_->data(), static_cast<std::int64_t>(memory_->size()), MemoryKind::kHost}};
     if (options_.source == SourceKind::kResident) {
         source_ = std::make_unique<ResidentSource>(std::move(segments));
         return ok_status();
     }
-    SLUICE_ASSIGN_OR_RETURN(GatherDemand gather, gather_demand(model_.catalogue, model_.config, model_.trainer, own_rank()));
-    source_ = std::make_unique<GatheredSource>(std::move(segments), RankInput::Gather{stored_, std::move(gather)}, offered_.gathered_bytes,
-                                               GatheredSource::Options{options_.hashes, options_.settings.staging_bytes});
+    SLUICE_ASSIGN_OR_RETURN(GatherDemand gather,
+                            gather_demand(model_.catalogue, model_.config, model_.trainer, own_rank()));
+    source_ = std::make_unique<GatheredSource>(
+        std::move(segments), RankInput::Gather{stored_, std::move(gather)}, offered_.gathered_bytes,
+        GatheredSource::Options{options_.hashes, options_.settings.staging_bytes});
     return ok_status();
 }
 
@@ -149,11 +164,11 @@ Status BedRank::create(Bootstrap& bootstrap, const Session::TransportFactory& op
     SLUICE_ASSIGN_OR_RETURN(session_, Session::open(options_.settings, open_transport));
     const Status prepared = is_trainer() ? prepare_trainer() : prepare_worker();
     if (is_trainer()) {
-        SLUICE_ASSIGN_OR_RETURN(trainer_, Trainer::create(*session_, bootstrap, model_.catalogue, own_rank(), prepared, offered_, source_.get(),
-                                                          trainer_options));
+        SLUICE_ASSIGN_OR_RETURN(trainer_, Trainer::create(*session_, bootstrap, model_.catalogue, own_rank(), prepared,
+                                                          offered_, source_.get(), trainer_options));
     } else {
-        SLUICE_ASSIGN_OR_RETURN(worker_, Worker::create(*session_, bootstrap, model_.catalogue, own_rank(), demand_key_, prepared, demand_, store_,
-                                                        hooks, worker_options));
+        SLUICE_ASSIGN_OR_RETURN(worker_, Worker::create(*session_, bootstrap, model_.catalogue, own_rank(), demand_key_,
+                                                        prepared, demand_, store_, hooks, worker_options));
     }
     return ok_status();
 }
@@ -213,7 +228,8 @@ Session::TransportFactory ucx_factory(Network network) {
     return [network](EventLoop& loop) { return transport::open_ucx_transport(loop, ucx_options(network)); };
 }
 
-SyncBed::SyncBed(BedOptions options, Network network) : options_(std::move(options)), model_(options_), network_(network) {
+SyncBed::SyncBed(BedOptions options, Network network)
+    : options_(std::move(options)), model_(options_), network_(network) {
     transport::FakeLink link;
     link.link_class = expected_class(network);
     fabric_.set_default_link(link);
@@ -274,7 +290,8 @@ std::vector<Status> SyncBed::try_sync(std::uint64_t version, const std::vector<i
 void SyncBed::sync(std::uint64_t version) {
     const std::vector<Status> statuses = try_sync(version);
     for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
-        EXPECT_TRUE(statuses[rank].ok()) << "version " << version << " on rank " << rank << ": " << statuses[rank].message();
+        EXPECT_TRUE(statuses[rank].ok()) << "version " << version << " on rank " << rank << ": "
+                                         << statuses[rank].message();
     }
     expect_right(version);
 }
@@ -283,7 +300,8 @@ void SyncBed::expect_right(std::uint64_t version) {
     for (int i = 0; i < model_.workers; ++i) {
         EXPECT_EQ(worker(i).worker().version(), version) << "worker " << i;
         EXPECT_FALSE(worker(i).worker().dirty()) << "worker " << i;
-        EXPECT_EQ(worker(i).wrong_parameters(version), std::vector<std::string>{}) << "version " << version << ", worker " << i;
+        EXPECT_EQ(worker(i).wrong_parameters(version), std::vector<std::string>{})
+            << "version " << version << ", worker " << i;
     }
 }
 

@@ -139,7 +139,9 @@ public:
     [[nodiscard]] BedRank& trainer(int own_rank) { return rank(own_rank); }
     [[nodiscard]] BedRank& worker(int own_rank) { return rank(model_.trainers + own_rank); }
     [[nodiscard]] transport::FakeFabric& fabric() { return fabric_; }
-    [[nodiscard]] transport::FakeId fake_id(int world_rank) const { return fake_ids_[static_cast<std::size_t>(world_rank)]; }
+    [[nodiscard]] transport::FakeId fake_id(int world_rank) const {
+        return fake_ids_[static_cast<std::size_t>(world_rank)];
+    }
 
 private:
     BedOptions options_;

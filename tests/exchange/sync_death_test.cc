@@ -49,7 +49,8 @@ int sync_until_failure(PeerChannel& channel, const SocketMesh& mesh, const BedOp
     if (!rank.is_trainer()) {
         EXPECT_EQ(rank.worker().version(), version - 1) << "the version that failed was committed";
     }
-    channel.send_to_test(to_blob(fmt::format("{} {} {} {}", static_cast<int>(status.code()), status.peer().value_or(-1), version, status.message())));
+    channel.send_to_test(to_blob(fmt::format("{} {} {} {}", static_cast<int>(status.code()), status.peer().value_or(-1),
+                                             version, status.message())));
     rank.close();
     return testing::Test::HasFailure() ? ForkedPeers::kFailedExpectations : 0;
 }
@@ -65,7 +66,8 @@ TEST_P(SyncDeathTest, WheneverARankIsKilledTheOthersNameIt) {
         const auto delay = std::chrono::microseconds(random() % 40'000);
         SCOPED_TRACE(fmt::format("trial {}: rank {} is killed after {} us", trial, victim, delay.count()));
         const SocketMesh mesh(4);
-        ForkedPeers peers(4, [&](PeerChannel& channel) { return sync_until_failure(channel, mesh, options, network); }, 40s);
+        ForkedPeers peers(
+            4, [&](PeerChannel& channel) { return sync_until_failure(channel, mesh, options, network); }, 40s);
         for (int rank = 0; rank < 4; ++rank) {
             const auto ready = peers.receive(rank);
             ASSERT_TRUE(ready && to_text(*ready) == "ready") << "rank " << rank << ": set-up";
@@ -85,7 +87,8 @@ TEST_P(SyncDeathTest, WheneverARankIsKilledTheOthersNameIt) {
             const std::string expected = fmt::format("{} {} ", static_cast<int>(StatusCode::kPeerLost), victim);
             EXPECT_TRUE(text.starts_with(expected)) << "rank " << rank << " says: " << text;
             const std::string version = text.substr(expected.size(), text.find(' ', expected.size()) - expected.size());
-            EXPECT_TRUE(last_version.empty() || version == last_version) << "survivors failed in different versions: " << text;
+            EXPECT_TRUE(last_version.empty() || version == last_version)
+                << "survivors failed in different versions: " << text;
             last_version = version;
         }
         EXPECT_TRUE(peers.wait_all_ok({victim}));

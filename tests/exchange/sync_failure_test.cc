@@ -17,7 +17,8 @@ using PathChoice = RouteOptions::PathChoice;
 void expect_failed(SyncBed& bed, const std::vector<Status>& statuses, const std::string& cause, std::uint64_t version) {
     for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
         EXPECT_FALSE(statuses[rank].ok()) << "rank " << rank;
-        EXPECT_NE(statuses[rank].message().find(cause), std::string::npos) << "rank " << rank << ": " << statuses[rank].message();
+        EXPECT_NE(statuses[rank].message().find(cause), std::string::npos)
+            << "rank " << rank << ": " << statuses[rank].message();
     }
     for (int worker = 0; worker < bed.model().workers; ++worker) {
         EXPECT_EQ(bed.worker(worker).worker().version(), version);
@@ -40,8 +41,15 @@ TEST_P(FailedGetTest, EveryGetInTurn) {
     const FailureCase& the_case = GetParam();
     BedOptions options;
     // Few gets, so that each can have its turn.
-    options.fields = {{"num_hidden_layers", "1"}, {"hidden_size", "32"}, {"num_attention_heads", "4"}, {"num_key_value_heads", "2"}, {"head_dim", "8"},
-                      {"vocab_size", "16"},       {"num_experts", "2"},  {"moe_intermediate_size", "16"}, {"intermediate_size", "32"}};
+    options.fields = {{"num_hidden_layers", "1"},
+                      {"hidden_size", "32"},
+                      {"num_attention_heads", "4"},
+                      {"num_key_value_heads", "2"},
+                      {"head_dim", "8"},
+                      {"vocab_size", "16"},
+                      {"num_experts", "2"},
+                      {"moe_intermediate_size", "16"},
+                      {"intermediate_size", "32"}};
     options.workers = {"tp=1"};
     options.source = the_case.source;
     options.route = {.chunk_bytes = 4096, .path = the_case.path};
@@ -73,12 +81,13 @@ TEST_P(FailedGetTest, EveryGetInTurn) {
     bed.sync(++version);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, FailedGetTest,
-                         testing::Values(FailureCase{"resident_direct", SourceKind::kResident, PathChoice::kDirect, false},
-                                         FailureCase{"resident_packed", SourceKind::kResident, PathChoice::kPacked, false},
-                                         FailureCase{"gathered_worker", SourceKind::kGathered, PathChoice::kAuto, false},
-                                         FailureCase{"gathered_trainer", SourceKind::kGathered, PathChoice::kAuto, true}),
-                         [](const auto& instance) { return instance.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, FailedGetTest,
+    testing::Values(FailureCase{"resident_direct", SourceKind::kResident, PathChoice::kDirect, false},
+                    FailureCase{"resident_packed", SourceKind::kResident, PathChoice::kPacked, false},
+                    FailureCase{"gathered_worker", SourceKind::kGathered, PathChoice::kAuto, false},
+                    FailureCase{"gathered_trainer", SourceKind::kGathered, PathChoice::kAuto, true}),
+    [](const auto& instance) { return instance.param.name; });
 
 TEST(SyncFailureTest, BytesThatChangeAfterHashingAreFoundAndNamed) {
     BedOptions options;
@@ -184,8 +193,15 @@ TEST(DeathTest, OfTheOnlyReaderLeavesATrainerWithNothingToDo) {
 
 TEST(SyncFailureTest, ARankThatCannotPrepareEndsSetUpOnAllRanks) {
     BedOptions options;
-    options.fields = {{"num_hidden_layers", "1"}, {"hidden_size", "32"}, {"num_attention_heads", "4"}, {"num_key_value_heads", "2"}, {"head_dim", "8"},
-                      {"vocab_size", "16"},       {"num_experts", "2"},  {"moe_intermediate_size", "16"}, {"intermediate_size", "32"}};
+    options.fields = {{"num_hidden_layers", "1"},
+                      {"hidden_size", "32"},
+                      {"num_attention_heads", "4"},
+                      {"num_key_value_heads", "2"},
+                      {"head_dim", "8"},
+                      {"vocab_size", "16"},
+                      {"num_experts", "2"},
+                      {"moe_intermediate_size", "16"},
+                      {"intermediate_size", "32"}};
     options.workers = {"tp=3"};
     SyncBed bed(options);
     for (const Status& status : bed.try_create()) {

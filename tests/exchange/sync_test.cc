@@ -53,12 +53,15 @@ TEST_P(SyncOverTest, ThreeVersionsAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, SyncOverTest,
-                         testing::Combine(testing::Values(Network::kFakeOneSided, Network::kFakeEmulated, Network::kUcxTcp, Network::kUcxCma),
+                         testing::Combine(testing::Values(Network::kFakeOneSided, Network::kFakeEmulated,
+                                                          Network::kUcxTcp, Network::kUcxCma),
                                           testing::Values(SourceKind::kResident, SourceKind::kGathered),
                                           testing::Values(PathChoice::kDirect, PathChoice::kPacked, PathChoice::kAuto)),
                          [](const auto& instance) {
                              return to_string(std::get<0>(instance.param)) +
-                                    (std::get<1>(instance.param) == SourceKind::kResident ? "_resident_" : "_gathered_") + name_of(std::get<2>(instance.param));
+                                    (std::get<1>(instance.param) == SourceKind::kResident ? "_resident_"
+                                                                                          : "_gathered_") +
+                                    name_of(std::get<2>(instance.param));
                          });
 
 struct LayoutCase {
@@ -79,39 +82,43 @@ TEST_P(SyncLayoutTest, ThreeVersionsAreExact) {
     three_versions(bed);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, SyncLayoutTest,
-                         testing::Combine(testing::Values(LayoutCase{"one_to_one", "tp=1", {"tp=1"}},          //
-                                                          LayoutCase{"tp4_to_tp1", "tp=4", {"tp=1"}},          //
-                                                          LayoutCase{"tp1_to_tp4", "tp=1", {"tp=4"}},          //
-                                                          LayoutCase{"pp3_to_tp2", "pp=3", {"tp=2"}},          //
-                                                          LayoutCase{"ep_to_ep_replicas", "tp=2,pp=2,ep=2", {"tp=2,ep=on,replicas=2"}},
-                                                          LayoutCase{"etp_to_dp", "tp=2,ep=1,etp=2", {"tp=1,dp=2,ep=on"}},
-                                                          LayoutCase{"dp_to_pools", "tp=1,dp=2,ep=2", {"tp=2", "tp=1,replicas=2"}},
-                                                          LayoutCase{"three_to_two", "pp=3", {"tp=1,replicas=2"}},
-                                                          LayoutCase{"fsdp", "fsdp=3", {"tp=2"}}),
-                                          testing::Values(SourceKind::kResident, SourceKind::kGathered)),
-                         [](const auto& instance) {
-                             return std::get<0>(instance.param).name + (std::get<1>(instance.param) == SourceKind::kResident ? "_resident" : "_gathered");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, SyncLayoutTest,
+    testing::Combine(testing::Values(LayoutCase{"one_to_one", "tp=1", {"tp=1"}},  //
+                                     LayoutCase{"tp4_to_tp1", "tp=4", {"tp=1"}},  //
+                                     LayoutCase{"tp1_to_tp4", "tp=1", {"tp=4"}},  //
+                                     LayoutCase{"pp3_to_tp2", "pp=3", {"tp=2"}},  //
+                                     LayoutCase{"ep_to_ep_replicas", "tp=2,pp=2,ep=2", {"tp=2,ep=on,replicas=2"}},
+                                     LayoutCase{"etp_to_dp", "tp=2,ep=1,etp=2", {"tp=1,dp=2,ep=on"}},
+                                     LayoutCase{"dp_to_pools", "tp=1,dp=2,ep=2", {"tp=2", "tp=1,replicas=2"}},
+                                     LayoutCase{"three_to_two", "pp=3", {"tp=1,replicas=2"}},
+                                     LayoutCase{"fsdp", "fsdp=3", {"tp=2"}}),
+                     testing::Values(SourceKind::kResident, SourceKind::kGathered)),
+    [](const auto& instance) {
+        return std::get<0>(instance.param).name +
+               (std::get<1>(instance.param) == SourceKind::kResident ? "_resident" : "_gathered");
+    });
 
 // GLM keeps its router in fp32 where the checkpoint has bf16: the wire carries bf16, the worker widens.
 TEST(SyncConversionTest, DeclaredConversionsArrive) {
     BedOptions options;
     options.model = "GLM-4.5-Air";
-    options.fields = {{"num_hidden_layers", "3"}, {"hidden_size", "64"},   {"num_attention_heads", "8"}, {"num_key_value_heads", "2"},
-                      {"vocab_size", "250"},      {"intermediate_size", "96"}, {"moe_intermediate_size", "32"}, {"n_routed_experts", "8"},
-                      {"head_dim", "8"}};
+    options.fields = {{"num_hidden_layers", "3"},      {"hidden_size", "64"},     {"num_attention_heads", "8"},
+                      {"num_key_value_heads", "2"},    {"vocab_size", "250"},     {"intermediate_size", "96"},
+                      {"moe_intermediate_size", "32"}, {"n_routed_experts", "8"}, {"head_dim", "8"}};
     options.workers = {"tp=2,ep=on"};
     SyncBed bed(options);
     const auto converts = [](const CopyRecord& record) { return record.converts(); };
     three_versions(bed);
     const auto& records = bed.worker(0).demand().records;
-    EXPECT_TRUE(std::any_of(records.begin(), records.end(), converts)) << "the model has no conversion any more; choose another";
+    EXPECT_TRUE(std::any_of(records.begin(), records.end(), converts))
+        << "the model has no conversion any more; choose another";
 }
 
 // The results must not depend on how the bytes are cut (L20).
 TEST(SyncChunkTest, AnySizeOfChunkGivesTheSameBytes) {
-    for (const std::int64_t chunk_bytes : {std::int64_t{256}, std::int64_t{1000}, std::int64_t{64} << 10, std::int64_t{4} << 20}) {
+    for (const std::int64_t chunk_bytes :
+         {std::int64_t{256}, std::int64_t{1000}, std::int64_t{64} << 10, std::int64_t{4} << 20}) {
         SCOPED_TRACE(chunk_bytes);
         BedOptions options;
         options.route.chunk_bytes = chunk_bytes;

@@ -18,8 +18,15 @@ TEST(TrainerCreditTest, NeverHoldsMoreThanCreditAndOneMore) {
         for (const char* trainer : {"tp=2", "tp=2,pp=2"}) {
             SCOPED_TRACE(trainer);
             BedOptions options;
-            options.fields = {{"num_hidden_layers", "6"}, {"hidden_size", "32"}, {"num_attention_heads", "4"}, {"num_key_value_heads", "2"}, {"head_dim", "8"},
-                              {"vocab_size", "64"},       {"num_experts", "2"},  {"moe_intermediate_size", "16"}, {"intermediate_size", "32"}};
+            options.fields = {{"num_hidden_layers", "6"},
+                              {"hidden_size", "32"},
+                              {"num_attention_heads", "4"},
+                              {"num_key_value_heads", "2"},
+                              {"head_dim", "8"},
+                              {"vocab_size", "64"},
+                              {"num_experts", "2"},
+                              {"moe_intermediate_size", "16"},
+                              {"intermediate_size", "32"}};
             options.trainer = trainer;
             options.workers = {"tp=1,replicas=2"};
             options.source = SourceKind::kGathered;
@@ -102,7 +109,8 @@ TEST(TrainerCreditTest, MoreTrainersThanConsumers) {
 }
 
 TEST(TrainerCreditTest, AnyNumberOfTrainersServesAnyNumberOfWorkers) {
-    const std::vector<std::pair<std::string, std::string>> layouts = {{"tp=1", "tp=1,replicas=4"}, {"pp=3", "tp=2"}, {"tp=2,pp=2", "tp=1"}, {"tp=1,dp=3", "tp=2,ep=on"}};
+    const std::vector<std::pair<std::string, std::string>> layouts = {
+        {"tp=1", "tp=1,replicas=4"}, {"pp=3", "tp=2"}, {"tp=2,pp=2", "tp=1"}, {"tp=1,dp=3", "tp=2,ep=on"}};
     for (const auto& [trainer, worker] : layouts) {
         SCOPED_TRACE(trainer + " -> " + worker);
         BedOptions options;

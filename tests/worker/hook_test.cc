@@ -13,13 +13,15 @@ namespace sluice::test {
 namespace {
 
 ParameterId parameter_named(const Demand& demand, const std::string& end) {
-    const auto at = std::find_if(demand.parameters.begin(), demand.parameters.end(), [&](const Parameter& p) { return p.name.ends_with(end); });
+    const auto at = std::find_if(demand.parameters.begin(), demand.parameters.end(),
+                                 [&](const Parameter& p) { return p.name.ends_with(end); });
     EXPECT_NE(at, demand.parameters.end()) << end;
     return static_cast<ParameterId>(at - demand.parameters.begin());
 }
 
 GroupId group_of(const BedModel& model, const Demand& demand, ParameterId parameter) {
-    const auto at = std::find_if(demand.records.begin(), demand.records.end(), [&](const CopyRecord& r) { return r.parameter == parameter; });
+    const auto at = std::find_if(demand.records.begin(), demand.records.end(),
+                                 [&](const CopyRecord& r) { return r.parameter == parameter; });
     return model.catalogue[at->tensor].group;
 }
 
@@ -80,8 +82,9 @@ TEST(WorkerHookTest, DerivedValuesFitTheNewParameters) {
         const ParameterId a = parameter_named(demand, "layers.1.self_attn.qkv_proj.weight");
         const ParameterId b = parameter_named(demand, "layers.1.mlp.experts.w13_weight");
         if (group == group_of(bed.model(), demand, a)) {
-            derived[group] = sum_of(rank.parameter(a), static_cast<std::size_t>(demand.parameters[static_cast<std::size_t>(a)].bytes()), rank.parameter(b),
-                                    static_cast<std::size_t>(demand.parameters[static_cast<std::size_t>(b)].bytes()));
+            derived[group] = sum_of(
+                rank.parameter(a), static_cast<std::size_t>(demand.parameters[static_cast<std::size_t>(a)].bytes()),
+                rank.parameter(b), static_cast<std::size_t>(demand.parameters[static_cast<std::size_t>(b)].bytes()));
         }
         return ok_status();
     };
@@ -90,8 +93,10 @@ TEST(WorkerHookTest, DerivedValuesFitTheNewParameters) {
     for (std::uint64_t version = 1; version <= 3; ++version) {
         bed.sync(version);
         const auto expected = bed.model().parameters(rank.demand(), version);
-        const auto& a = expected[static_cast<std::size_t>(parameter_named(rank.demand(), "layers.1.self_attn.qkv_proj.weight"))];
-        const auto& b = expected[static_cast<std::size_t>(parameter_named(rank.demand(), "layers.1.mlp.experts.w13_weight"))];
+        const auto& a =
+            expected[static_cast<std::size_t>(parameter_named(rank.demand(), "layers.1.self_attn.qkv_proj.weight"))];
+        const auto& b =
+            expected[static_cast<std::size_t>(parameter_named(rank.demand(), "layers.1.mlp.experts.w13_weight"))];
         ASSERT_EQ(derived.size(), 1u);
         EXPECT_EQ(derived.begin()->second, sum_of(a.data(), a.size(), b.data(), b.size()));
         values.insert(derived.begin()->second);

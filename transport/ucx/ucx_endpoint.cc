@@ -178,7 +178,7 @@ void UcxEndpoint::probe_ended(ucs_status_t status) {
 void UcxEndpoint::settle_link(const LinkInfo& link) {
     link_ = link;
     log::debug("link to rank {}: {}, {}", peer_, link.transport,
-              link.link_class == LinkClass::kOneSided ? "one-sided" : "emulated (a get needs the owner's CPU)");
+               link.link_class == LinkClass::kOneSided ? "one-sided" : "emulated (a get needs the owner's CPU)");
 }
 
 UcxOperation& UcxEndpoint::take_request() {
