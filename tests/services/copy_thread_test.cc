@@ -72,7 +72,8 @@ TEST(CopyThreadTest, AJobMayBeEnqueuedAgainOrDieWhenItHasFinished) {
         if (runs < 50) {
             copy_thread.enqueue(*job);
         } else {
-            job.reset();
+            // The callback that runs belongs to the job: nothing may follow its end.
+            const std::unique_ptr<Job> dying = std::move(job);
             done.set_value();
         }
     };
