@@ -181,6 +181,51 @@ TEST(CoordinationTest, AVerdictThatOneRankKnowsIsEverybodys) {
     }
 }
 
+// A failure is reported to the next coordinator before that one knows that it is the coordinator: all are told to stop all the same.
+TEST(CoordinationTest, ACauseThatCameBeforeTheTakeoverStopsEverybody) {
+    FakeRanks ranks(4);
+    const auto lose = [&](int rank) {
+        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).links->declare_lost(0, peer_lost("its link failed", 0)); });
+        ranks.settle();
+    };
+    lose(3);
+    auto three = agree(ranks, 3, Status(StatusCode::kPeerLost, "a read from rank 0 failed", 0));
+    ranks.settle();
+    EXPECT_TRUE(pending(three));
+    lose(1);
+    EXPECT_EQ(ranks.at(1).aborts, 1);
+    EXPECT_EQ(ranks.at(2).aborts, 1) << "who would wait for groups that never come";
+    auto one = agree(ranks, 1, Status(StatusCode::kAborted, "stopped"));
+    auto two = agree(ranks, 2, Status(StatusCode::kAborted, "stopped"));
+    for (auto* verdict : {&one, &two, &three}) {
+        const Verdict got = verdict->get();
+        EXPECT_EQ(got.status.code(), StatusCode::kPeerLost) << got.status.message();
+        EXPECT_EQ(got.status.peer(), 0);
+    }
+}
+
+// The new coordinator aborts a round that this rank has not come to: it has not heard the last verdict of the former one.
+TEST(CoordinationTest, AnAbortThatComesBeforeTheVerdictBeforeItIsKept) {
+    FakeRanks ranks(3);
+    ranks.settle();
+    ranks.fabric().drop_messages(ranks.at(0).id, ranks.at(2).id, 1);
+    auto zero = agree(ranks, 0);
+    auto one = agree(ranks, 1);
+    auto two = agree(ranks, 2);
+    EXPECT_TRUE(zero.get().status.ok());
+    EXPECT_TRUE(one.get().status.ok());
+    const auto lose = [&](int rank) {
+        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).links->declare_lost(0, peer_lost("its link failed", 0)); });
+        ranks.settle();
+    };
+    lose(1);
+    EXPECT_EQ(ranks.at(1).aborts, 1);
+    EXPECT_EQ(ranks.at(2).aborts, 0) << "its own round went well";
+    lose(2);
+    EXPECT_TRUE(two.get().status.ok());
+    EXPECT_EQ(ranks.at(2).aborts, 1) << "of the round after";
+}
+
 TEST(CoordinationTest, TheDeathOfAnotherRankFailsTheRoundAndNotTheNext) {
     FakeRanks ranks(3);
     auto zero = agree(ranks, 0);

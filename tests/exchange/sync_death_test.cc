@@ -82,8 +82,8 @@ TEST_P(SyncDeathTest, WheneverARankIsKilledTheOthersNameIt) {
             }
             const auto ended = peers.receive(rank);
             ASSERT_TRUE(ended) << "rank " << rank << " did not end";
-            EXPECT_LT(Clock::now() - killed, kSurvivorsEndWithin) << "rank " << rank;
             const std::string text = to_text(*ended);
+            EXPECT_LT(Clock::now() - killed, kSurvivorsEndWithin) << "rank " << rank << " says: " << text;
             const std::string expected = fmt::format("{} {} ", static_cast<int>(StatusCode::kPeerLost), victim);
             EXPECT_TRUE(text.starts_with(expected)) << "rank " << rank << " says: " << text;
             const std::string version = text.substr(expected.size(), text.find(' ', expected.size()) - expected.size());

@@ -172,6 +172,10 @@ TEST_F(CopyEngineTest, NothingIsTouchedByAnEmptyCopy) {
     strided_copy({0, 0, 1, Dims{0}, Dims{1}, Dims{1}}, &byte, &byte);
     converting_copy({0, 0, 4, Dims{0}, Dims{4}, Dims{2}}, DType::kF32, DType::kBF16, nullptr, nullptr);
     EXPECT_EQ(byte, std::byte{7});
+    ChunkHash hash;
+    hash.update_source({0, 0, 2, Dims{3, 0}, Dims{2, 2}, Dims{2, 2}}, nullptr);
+    hash.update_destination({0, 0, 1, Dims{0}, Dims{1}, Dims{1}}, nullptr);
+    EXPECT_EQ(hash.digest(), ChunkHash().digest());
 }
 
 double decode(DType dtype, const std::byte* bytes) {
