@@ -147,12 +147,20 @@ void Coordination::handle(const Message& message) {
             return;
         case MessageKind::kVerdict:
             if (message.version == decided_ + 1) {
-                deliver({decode(message), message.group});
+                const Verdict verdict{decode(message), message.group};
+                if (is_coordinator()) {
+                    // Of the former coordinator, who may have told only some: now all hear of it.
+                    tell_everybody(MessageKind::kVerdict, message.version, verdict.status, verdict.failed_rank);
+                }
+                deliver(verdict);
             }
             return;
         case MessageKind::kAbort:
             if (message.version == decided_ + 1) {
                 abort_locally(decode(message), message.group);
+            } else if (message.version == decided_ + 2) {
+                // From a new coordinator, who knows a verdict that has not come here yet.
+                next_abort_ = Verdict{decode(message), message.group};
             }
             return;
         default:
@@ -176,13 +184,12 @@ void Coordination::collect(int rank, std::uint64_t round, const Status& status) 
 void Coordination::round_failed(const Status& cause, int failed_rank) {
     const bool better =
         first_cause_.ok() || (first_cause_.code() == StatusCode::kAborted && cause.code() != StatusCode::kAborted);
-    if (!better) {
-        return;
+    if (better) {
+        first_cause_ = cause;
+        first_failed_rank_ = failed_rank;
     }
-    const bool first = first_cause_.ok();
-    first_cause_ = cause;
-    first_failed_rank_ = failed_rank;
-    if (first && is_coordinator()) {
+    // A cause may have been known before this rank became the coordinator.
+    if (is_coordinator() && !std::exchange(told_to_abort_, true)) {
         tell_everybody(MessageKind::kAbort, decided_ + 1, first_cause_, first_failed_rank_);
         abort_locally(first_cause_, first_failed_rank_);
     }
@@ -217,7 +224,7 @@ void Coordination::deliver(const Verdict& verdict) {
     }
     ++decided_;
     last_verdict_ = verdict;
-    reported_ = false;
+    reported_ = told_to_abort_ = false;
     abort_cause_ = first_cause_ = ok_status();
     first_failed_rank_ = -1;
     {
@@ -226,6 +233,9 @@ void Coordination::deliver(const Verdict& verdict) {
         delivered_ = verdict;
     }
     decided_changed_.notify_all();
+    if (const std::optional<Verdict> abort = std::exchange(next_abort_, std::nullopt)) {
+        abort_locally(abort->status, abort->failed_rank);
+    }
 }
 
 void Coordination::abort_locally(const Status& cause, int failed_rank) {
