@@ -13,6 +13,7 @@
 #include <exception>
 #include <poll.h>
 #include <stdexcept>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,6 +23,8 @@
 
 namespace sluice::test {
 namespace {
+
+constexpr std::size_t kAddressGap = std::size_t{2} << 30;
 
 using Clock = ForkedPeers::Clock;
 constexpr Clock::time_point kNever = Clock::time_point::max();
@@ -200,6 +203,12 @@ ForkedPeers::ForkedPeers(const std::vector<Body>& bodies, Clock::duration deadli
                 if (a != i) {
                     ::close(to_test[a].ends[1]);
                 }
+            }
+            // Processes that are started apart do not have their stacks at the same addresses; forked ones would, and UCX
+            // 1.22 (its probe for CMA) reads a peer at the address of a variable of its own into that variable.
+            if (::mmap(nullptr, (i + 1) * kAddressGap, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) ==
+                MAP_FAILED) {
+                fail("mmap");
             }
             PeerChannel channel;
             channel.rank_ = static_cast<int>(i);

@@ -192,11 +192,11 @@ INSTANTIATE_TEST_SUITE_P(Networks, PeerDeathTest, ::testing::Values(Network::kUc
                          [](const auto& param) { return to_string(param.param); });
 
 // Each round: both read from each other, one is killed at a random moment; the other sees each of its gets end once, is
-// told once, and closes. Twenty times.
+// told once, and closes. Ten times over each network.
 TEST_P(PeerDeathTest, ThePeerOfAKilledProcessSeesEveryGetEndOnceAndIsToldOnce) {
     std::mt19937 random(5);
     const Network network = GetParam();
-    for (int round = 0; round < 20; ++round) {
+    for (int round = 0; round < 10; ++round) {
         ForkedPeers peers(2, [network](PeerChannel& channel) {
             Node node(channel, network);
             Reading reading(node, 1 - channel.rank());
