@@ -185,7 +185,8 @@ TEST(CoordinationTest, AVerdictThatOneRankKnowsIsEverybodys) {
 TEST(CoordinationTest, ACauseThatCameBeforeTheTakeoverStopsEverybody) {
     FakeRanks ranks(4);
     const auto lose = [&](int rank) {
-        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).links->declare_lost(0, peer_lost("its link failed", 0)); });
+        ranks.at(rank).loop.run_and_wait(
+            [&] { ranks.at(rank).links->declare_lost(0, peer_lost("its link failed", 0)); });
         ranks.settle();
     };
     lose(3);
@@ -195,6 +196,7 @@ TEST(CoordinationTest, ACauseThatCameBeforeTheTakeoverStopsEverybody) {
     lose(1);
     EXPECT_EQ(ranks.at(1).aborts, 1);
     EXPECT_EQ(ranks.at(2).aborts, 1) << "who would wait for groups that never come";
+    lose(2);
     auto one = agree(ranks, 1, Status(StatusCode::kAborted, "stopped"));
     auto two = agree(ranks, 2, Status(StatusCode::kAborted, "stopped"));
     for (auto* verdict : {&one, &two, &three}) {
@@ -215,7 +217,8 @@ TEST(CoordinationTest, AnAbortThatComesBeforeTheVerdictBeforeItIsKept) {
     EXPECT_TRUE(zero.get().status.ok());
     EXPECT_TRUE(one.get().status.ok());
     const auto lose = [&](int rank) {
-        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).links->declare_lost(0, peer_lost("its link failed", 0)); });
+        ranks.at(rank).loop.run_and_wait(
+            [&] { ranks.at(rank).links->declare_lost(0, peer_lost("its link failed", 0)); });
         ranks.settle();
     };
     lose(1);

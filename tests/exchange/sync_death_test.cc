@@ -29,9 +29,9 @@ BedOptions options_of(SourceKind source) {
 }
 
 // Syncs until it fails; then tells "code peer version message" and goes.
-int sync_until_failure(PeerChannel& channel, const SocketMesh& mesh, const BedOptions& options, Network network) {
+int sync_until_failure(PeerChannel& channel, const SocketMesh& mesh, const BedOptions& options, const BedModel& model,
+                       Network network) {
     const ExpectedLog lost("lost|dropped a message|cannot reach", ExpectedLog::Presence::kAllowed);
-    const BedModel model(options);
     BedRank rank(options, model, channel.rank());
     const auto bootstrap = mesh.bootstrap(channel.rank());
     const Status created = rank.create(*bootstrap, ucx_factory(network));
@@ -65,9 +65,10 @@ TEST_P(SyncDeathTest, WheneverARankIsKilledTheOthersNameIt) {
         const int victim = trial % 4;  // the coordinator, a trainer, two workers
         const auto delay = std::chrono::microseconds(random() % 40'000);
         SCOPED_TRACE(fmt::format("trial {}: rank {} is killed after {} us", trial, victim, delay.count()));
+        const BedModel model(options);  // made once, before the fork
         const SocketMesh mesh(4);
         ForkedPeers peers(
-            4, [&](PeerChannel& channel) { return sync_until_failure(channel, mesh, options, network); }, 40s);
+            4, [&](PeerChannel& channel) { return sync_until_failure(channel, mesh, options, model, network); }, 40s);
         for (int rank = 0; rank < 4; ++rank) {
             const auto ready = peers.receive(rank);
             ASSERT_TRUE(ready && to_text(*ready) == "ready") << "rank " << rank << ": set-up";
