@@ -64,7 +64,7 @@ void update_side(ChunkHash& hash, Side side, const std::byte* base) {
     box.src_column = stride;
     box.dst_column = side.item;
     const kernels::CopyBox gather = kernels::copy_box_for(box.item);
-    const auto batch = static_cast<std::int64_t>(kGatherBytes) / std::max<std::int64_t>(side.item, 1);
+    const auto batch = static_cast<std::int64_t>(kGatherBytes) / side.item;
 
     const StridedCopy outer{side.offset, 0, 1, side.sizes, side.strides, Dims(side.sizes.size(), 0)};
     for_each_item(outer, [&](std::int64_t offset, std::int64_t) {
@@ -99,11 +99,15 @@ void ChunkHash::update(const std::byte* data, std::size_t size) {
 }
 
 void ChunkHash::update_source(const StridedCopy& copy, const std::byte* src) {
-    update_side(*this, one_side(copy, copy.src_offset, copy.src_strides), src);
+    if (copy.bytes() != 0) {
+        update_side(*this, one_side(copy, copy.src_offset, copy.src_strides), src);
+    }
 }
 
 void ChunkHash::update_destination(const StridedCopy& copy, const std::byte* dst) {
-    update_side(*this, one_side(copy, copy.dst_offset, copy.dst_strides), dst);
+    if (copy.bytes() != 0) {
+        update_side(*this, one_side(copy, copy.dst_offset, copy.dst_strides), dst);
+    }
 }
 
 std::uint64_t ChunkHash::digest() const { return XXH3_64bits_digest(state_of(state_.bytes)); }
