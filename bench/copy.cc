@@ -1,5 +1,6 @@
-// Speed of the copy engine on this machine: strided copies by length of run, transposes, conversions, hashes.
+// Speed of the copy engine on this machine: strided copies by length of run, transposes, conversions, hashes, values.
 #include "runtime/services/copy_engine.h"
+#include "runtime/services/tensor_values.h"
 
 #include <benchmark/benchmark.h>
 
@@ -49,6 +50,18 @@ void strided_by_memcpy(benchmark::State& state) {
     report(state, copy.bytes());
 }
 BENCHMARK(strided_by_memcpy)->Arg(768)->Arg(4096)->Arg(65536);
+
+// The other direction: from packed form into runs with gaps.
+void scatter(benchmark::State& state) {
+    Buffers buffers;
+    const std::int64_t item = state.range(0);
+    const StridedCopy copy{0, 0, item, Dims{kTotal / item / 2}, Dims{item}, Dims{2 * item}};
+    for (auto _ : state) {
+        strided_copy(copy, buffers.src.data(), buffers.dst.data());
+    }
+    report(state, copy.bytes());
+}
+BENCHMARK(scatter)->Arg(96)->Arg(192)->Arg(384)->Arg(768)->Arg(4096)->Arg(65536);
 
 // One chunk, again and again: the size at which streaming starts.
 void strided_chunk(benchmark::State& state) {
@@ -101,6 +114,16 @@ void hash(benchmark::State& state) {
     report(state, copy.bytes());
 }
 BENCHMARK(hash)->Arg(2)->Arg(96)->Arg(768)->Arg(4096)->Arg(1 << 20);
+
+void generate(benchmark::State& state) {
+    Buffers buffers(std::int64_t{16} << 20);
+    const std::int64_t count = std::int64_t{8} << 20;
+    for (auto _ : state) {
+        fill_generated(1, DType::kBF16, 0, count, state.range(0), buffers.dst.data());
+    }
+    report(state, 2 * count);
+}
+BENCHMARK(generate)->Arg(1)->Arg(2);
 
 }  // namespace
 }  // namespace sluice

@@ -1,6 +1,7 @@
 #include "runtime/services/copy_engine.h"
 
 #include "runtime/services/copy_kernels.h"
+#include "runtime/services/cpu_features.h"
 
 #include <cstring>
 #include <utility>
@@ -10,9 +11,12 @@ namespace {
 
 using kernels::Box;
 
-// Streaming pays once the destination would push other data out of the caches, and only for runs of several lines.
+// Streaming pays once the destination would push other data out of the caches, and for runs of several lines. Where
+// the destination has no gaps the processor does well by itself, and longer runs are needed.
 constexpr std::int64_t kStreamTotal = std::int64_t{1} << 20;
 constexpr std::int64_t kStreamItem = 256;
+constexpr std::int64_t kStreamGaplessItem = 1536;
+
 // When some dimension is gapless in the source and another one in the destination, makes them the innermost two, in
 // this order: the copy is a batch of transposes then.
 bool arrange_transpose(StridedCopy& copy) {
@@ -36,8 +40,9 @@ kernels::CopyBox choose_loop(const StridedCopy& walk, std::int64_t total, bool t
     if (const kernels::CopyBox loop = transpose ? kernels::transpose_box_for(item) : nullptr) {
         return loop;
     }
-    const bool stream = walk.item >= kStreamItem && total >= kStreamTotal;
-    return stream ? kernels::streaming_copy_box() : kernels::copy_box_for(item);
+    const bool gapless = walk.dst_strides.back() == walk.item;
+    const bool stream = total >= kStreamTotal && walk.item >= (gapless ? kStreamGaplessItem : kStreamItem);
+    return stream ? kernels::streaming_copy_box(has_avx2()) : kernels::copy_box_for(item);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "runtime/services/copy_kernels.h"
 
+#include "runtime/services/cpu_features.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -125,10 +127,50 @@ void transpose_box(const Box& box, const std::byte* src, std::byte* dst) {
 #if defined(__x86_64__)
 constexpr std::size_t kLine = 64;
 
+using StreamLines = void (*)(std::byte* to, const std::byte* from, std::size_t lines);
+
+void stream_lines_sse2(std::byte* to, const std::byte* from, std::size_t lines) {
+    for (; lines > 0; --lines, to += kLine, from += kLine) {
+        const auto* in = reinterpret_cast<const __m128i*>(from);
+        auto* out = reinterpret_cast<__m128i*>(to);
+        const __m128i a = _mm_loadu_si128(in);
+        const __m128i b = _mm_loadu_si128(in + 1);
+        const __m128i c = _mm_loadu_si128(in + 2);
+        const __m128i d = _mm_loadu_si128(in + 3);
+        _mm_stream_si128(out, a);
+        _mm_stream_si128(out + 1, b);
+        _mm_stream_si128(out + 2, c);
+        _mm_stream_si128(out + 3, d);
+    }
+}
+
+SLUICE_TARGET_AVX2 void stream_lines_avx2(std::byte* to, const std::byte* from, std::size_t lines) {
+    for (; lines > 0; --lines, to += kLine, from += kLine) {
+        const auto* in = reinterpret_cast<const __m256i*>(from);
+        auto* out = reinterpret_cast<__m256i*>(to);
+        const __m256i a = _mm256_loadu_si256(in);
+        const __m256i b = _mm256_loadu_si256(in + 1);
+        _mm256_stream_si256(out, a);
+        _mm256_stream_si256(out + 1, b);
+    }
+}
+
+// The processor follows a run by itself but does not know where the next one starts.
+void prefetch_run(const std::byte* from, std::size_t size) {
+    constexpr std::size_t kMost = 1024;
+    for (std::size_t at = 0; at < std::min(size, kMost); at += kLine) {
+        _mm_prefetch(reinterpret_cast<const char*>(from + at), _MM_HINT_T0);
+    }
+}
+
 // Whole cache lines are streamed; a line that is written in part would be read back by the memory controller.
-template <class StreamLines>
-void stream_items(const Box& box, const std::byte* src, std::byte* dst, StreamLines stream_lines) {
-    walk(box, src, dst, [&box, stream_lines](std::byte* to, const std::byte* from) {
+template <StreamLines stream_lines>
+void stream_box(const Box& box, const std::byte* src, std::byte* dst) {
+    const bool gaps = box.src_column != static_cast<std::int64_t>(box.item);
+    walk(box, src, dst, [&box, gaps](std::byte* to, const std::byte* from) {
+        if (gaps) {
+            prefetch_run(from + box.src_column, box.item);  // Past the last run it has no effect.
+        }
         const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(to) % kLine;
         const std::size_t head = std::min(misaligned == 0 ? 0 : kLine - misaligned, box.item);
         const std::size_t lines = (box.item - head) / kLine;
@@ -142,23 +184,6 @@ void stream_items(const Box& box, const std::byte* src, std::byte* dst, StreamLi
         }
     });
     _mm_sfence();
-}
-
-void stream_sse2(const Box& box, const std::byte* src, std::byte* dst) {
-    stream_items(box, src, dst, [](std::byte* to, const std::byte* from, std::size_t lines) {
-        for (std::size_t i = 0; i < lines; ++i, to += kLine, from += kLine) {
-            const auto* in = reinterpret_cast<const __m128i*>(from);
-            auto* out = reinterpret_cast<__m128i*>(to);
-            const __m128i a = _mm_loadu_si128(in);
-            const __m128i b = _mm_loadu_si128(in + 1);
-            const __m128i c = _mm_loadu_si128(in + 2);
-            const __m128i d = _mm_loadu_si128(in + 3);
-            _mm_stream_si128(out, a);
-            _mm_stream_si128(out + 1, b);
-            _mm_stream_si128(out + 2, c);
-            _mm_stream_si128(out + 3, d);
-        }
-    });
 }
 #endif
 
@@ -211,9 +236,9 @@ CopyBox transpose_box_for(std::size_t item) {
     }
 }
 
-CopyBox streaming_copy_box() {
+CopyBox streaming_copy_box([[maybe_unused]] bool avx2) {
 #if defined(__x86_64__)
-    return stream_sse2;
+    return avx2 ? stream_box<stream_lines_avx2> : stream_box<stream_lines_sse2>;
 #else
     return copy_any;
 #endif

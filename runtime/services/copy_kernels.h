@@ -28,6 +28,7 @@ CopyBox transpose_box_for(std::size_t item);
 
 /// The loop for long items that does not bring the destination into the caches: half the memory traffic of a copy
 /// that is larger than they are. Ends with the stores visible to other threads that synchronise with this one.
-CopyBox streaming_copy_box();
+/// Without AVX2 it is the loop for any x86-64.
+CopyBox streaming_copy_box(bool avx2);
 
 }  // namespace sluice::kernels

@@ -1,5 +1,7 @@
 #include "runtime/services/tensor_values.h"
 
+#include "runtime/services/cpu_features.h"
+
 #include <xxhash.h>
 
 #include <cassert>
@@ -54,7 +56,7 @@ struct Bool {
 
 // `start` is h + first_index; `step` is what the version adds, 0 for version 1.
 template <class Element>
-void fill(std::uint64_t start, std::uint64_t step, std::uint64_t count, std::byte* out) {
+[[gnu::always_inline]] inline void fill(std::uint64_t start, std::uint64_t step, std::uint64_t count, std::byte* out) {
     using Bits = typename Element::Bits;
     if (step == 0 || Element::kMask == 0) {
         for (std::uint64_t k = 0; k < count; ++k) {
@@ -71,7 +73,8 @@ void fill(std::uint64_t start, std::uint64_t step, std::uint64_t count, std::byt
 }
 
 template <class Element>
-void advance(std::uint64_t start, std::uint64_t step, std::uint64_t count, std::byte* bytes) {
+[[gnu::always_inline]] inline void advance(std::uint64_t start, std::uint64_t step, std::uint64_t count,
+                                           std::byte* bytes) {
     using Bits = typename Element::Bits;
     if (step == 0 || Element::kMask == 0) {
         return;
@@ -82,6 +85,15 @@ void advance(std::uint64_t start, std::uint64_t step, std::uint64_t count, std::
         bits = static_cast<Bits>(bits ^ (mix64(start + k + step) & Element::kMask));
         std::memcpy(bytes + k * sizeof(Bits), &bits, sizeof(Bits));
     }
+}
+
+template <class Element>
+SLUICE_TARGET_AVX2 void fill_avx2(std::uint64_t start, std::uint64_t step, std::uint64_t count, std::byte* out) {
+    fill<Element>(start, step, count, out);
+}
+template <class Element>
+SLUICE_TARGET_AVX2 void advance_avx2(std::uint64_t start, std::uint64_t step, std::uint64_t count, std::byte* bytes) {
+    advance<Element>(start, step, count, bytes);
 }
 
 template <class Visit>
@@ -129,7 +141,9 @@ void fill_generated(std::uint64_t name_hash, DType dtype, std::int64_t first_ind
                     std::int64_t version, std::byte* out) {
     const std::uint64_t start = name_hash + static_cast<std::uint64_t>(first_index);
     with_element(dtype, [&]<class Element>(Element) {
-        fill<Element>(start, step_of(version), static_cast<std::uint64_t>(count), out);
+        const auto elements = static_cast<std::uint64_t>(count);
+        has_avx2() ? fill_avx2<Element>(start, step_of(version), elements, out)
+                   : fill<Element>(start, step_of(version), elements, out);
     });
 }
 
@@ -137,7 +151,9 @@ void advance_to_version(std::uint64_t name_hash, DType dtype, std::int64_t first
                         std::int64_t version, std::byte* bytes) {
     const std::uint64_t start = name_hash + static_cast<std::uint64_t>(first_index);
     with_element(dtype, [&]<class Element>(Element) {
-        advance<Element>(start, step_of(version), static_cast<std::uint64_t>(count), bytes);
+        const auto elements = static_cast<std::uint64_t>(count);
+        has_avx2() ? advance_avx2<Element>(start, step_of(version), elements, bytes)
+                   : advance<Element>(start, step_of(version), elements, bytes);
     });
 }
 

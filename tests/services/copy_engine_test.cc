@@ -1,6 +1,8 @@
 #include "runtime/services/copy_engine.h"
 
 #include "runtime/base/float_bits.h"
+#include "runtime/services/copy_kernels.h"
+#include "runtime/services/cpu_features.h"
 
 #include <gtest/gtest.h>
 #include <xxhash.h>
@@ -164,6 +166,33 @@ TEST_F(CopyEngineTest, LongRunsOfLargeTotalsAtEveryAlignment) {
         check({1, 2, 300, Dims{9, 5, 100}, Dims{500 * 301, 301, 5 * 301}, Dims{500 * 310, 100 * 310, 310}}));
     ASSERT_NO_FATAL_FAILURE(check({5, 9, std::int64_t{3} << 20, Dims{}, Dims{}, Dims{}}));
     ASSERT_NO_FATAL_FAILURE(check({0, 0, 4096, Dims{300}, Dims{0}, Dims{4096}}));
+}
+
+TEST_F(CopyEngineTest, StreamingWithAndWithoutAvx2) {
+    for (const bool avx2 : {false, has_avx2()}) {
+        for (int i = 0; i < 300; ++i) {
+            kernels::Box box;
+            box.item = static_cast<std::size_t>(1 + below(700));
+            box.rows = 1 + below(3);
+            box.columns = 1 + below(6);
+            box.src_column = static_cast<std::int64_t>(box.item) + below(70);
+            box.dst_column = static_cast<std::int64_t>(box.item) + below(70);
+            box.src_row = box.columns * box.src_column + below(70);
+            box.dst_row = box.columns * box.dst_column + below(70);
+            const StridedCopy copy{below(64),
+                                   below(64),
+                                   static_cast<std::int64_t>(box.item),
+                                   Dims{box.rows, box.columns},
+                                   Dims{box.src_row, box.src_column},
+                                   Dims{box.dst_row, box.dst_column}};
+            const Bytes src = random_bytes(random_, extent(copy, copy.src_offset, copy.src_strides, copy.item));
+            Bytes expected(extent(copy, copy.dst_offset, copy.dst_strides, copy.item), kPoison);
+            Bytes actual = expected;
+            naive_copy(copy, src.data(), expected.data());
+            kernels::streaming_copy_box(avx2)(box, src.data() + copy.src_offset, actual.data() + copy.dst_offset);
+            ASSERT_TRUE(actual == expected) << "AVX2 " << avx2 << ", item " << box.item;
+        }
+    }
 }
 
 TEST_F(CopyEngineTest, NothingIsTouchedByAnEmptyCopy) {
