@@ -3,6 +3,7 @@ option(SLUICE_BUILD_TESTS "Build the tests and the bench drivers" ON)
 option(SLUICE_BUILD_BENCH "Build the bench programs" ON)
 option(SLUICE_WERROR "Treat warnings as errors" OFF)
 set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers for all targets: address,undefined or thread")
+option(SLUICE_FUZZ "Build the fuzzers of tests/fuzz with libFuzzer (clang only)" OFF)
 set(SLUICE_CUDA AUTO CACHE STRING "Compile against the CUDA toolkit: AUTO (when there is one), ON or OFF")
 set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT SLUICE_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -26,7 +27,8 @@ if(SLUICE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(sluice_warnings INTERFACE)
-target_compile_options(sluice_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+target_compile_options(sluice_warnings INTERFACE -Wall -Wextra -Wshadow
+                       $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
                        $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Guesses of g++'s optimiser, which change with its version and level. Those about Boost's small_vector are wrong.
@@ -53,6 +55,13 @@ if(SLUICE_SANITIZE)
   if(SLUICE_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-tsan)  # libraries' atomic_thread_fence, which g++ does not model
   endif()
+endif()
+
+if(SLUICE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "SLUICE_FUZZ needs clang, the compiler is ${CMAKE_CXX_COMPILER}: use the preset fuzz")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
 # sluice_add_library(NAME EXPORT_NAME SOURCES...): a static library with the project's include convention, installed and
