@@ -1,8 +1,10 @@
 # The commands that people and CI use. Everything else is in CMakePresets.json and scripts/.
 # make test PRESET=ci: another preset than the release one.
 PRESET ?= release
+# make fuzz FUZZ_SECONDS=60: how long each fuzzer runs.
+FUZZ_SECONDS ?= 600
 
-.PHONY: build demo test test-scale asan tsan format check clean deps tools configure everything
+.PHONY: build demo test test-scale asan tsan fuzz format check clean deps tools configure everything
 .DEFAULT_GOAL := build
 
 deps:
@@ -36,6 +38,11 @@ asan:
 
 tsan:
 	@$(MAKE) --no-print-directory test PRESET=tsan
+
+fuzz: tools
+	@$(MAKE) --no-print-directory configure PRESET=fuzz
+	cmake --build --preset fuzz
+	scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
 format: tools
 	scripts/format.sh
