@@ -14,17 +14,7 @@ void TrainerWeights::write_version(const WeightValues& values, std::uint64_t ver
     for (const OwnedRegion& region : stored_->regions) {
         const CatalogueTensor& tensor = (*catalogue_)[region.tensor];
         const std::int64_t item = size_of(tensor.dtype);
-        StridedCopy box;
-        box.item = item;
-        box.dst_offset = region.offset;
-        const Dims full = contiguous_strides(tensor.shape, item);
-        for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-            box.src_offset += region.begin[d] * full[d];
-            box.sizes.push_back(region.end[d] - region.begin[d]);
-            box.src_strides.push_back(full[d]);
-            box.dst_strides.push_back(region.strides[d]);
-        }
-        const StridedCopy runs = coalesce(box);
+        const StridedCopy runs = coalesce(region_copy(region, tensor.shape, item));
         for_each_item(runs, [&](std::int64_t src, std::int64_t dst) {
             values.read(region.tensor, src / item, runs.item / item, static_cast<std::int64_t>(version),
                         memory_.data() + dst);

@@ -15,6 +15,7 @@ Result<Demand> dry_run(const Catalogue& catalogue, const ModelConfig& config, co
     LoadContext context(recorder, config, layout, pool_rank);
     try {
         loader(context);
+        context.check_expert_map_used();
     } catch (const RecordingRefused& refused) {
         return refused.status().with_context(fmt::format("worker rank {}", pool_rank));
     }

@@ -245,6 +245,9 @@ std::string WorkerLayout::to_string() const {
     if (redundant > 0) {
         parts.push_back(number_key("redundant", redundant));
     }
+    if (!expert_map.empty()) {
+        parts.push_back(fmt::format("expert_map={:016x}", expert_map.digest()));
+    }
     return fmt::format("{}", fmt::join(parts, ","));
 }
 

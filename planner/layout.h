@@ -1,5 +1,6 @@
 #pragma once
 
+#include "planner/expert_map.h"
 #include "runtime/base/status.h"
 
 #include <cstdint>
@@ -50,8 +51,11 @@ struct WorkerLayout {
     int replicas = 1;
     ExpertPlacement placement = ExpertPlacement::kLinear;
     int redundant = 0;  ///< Redundant physical expert slots.
+    /// Given apart from the text form, which has no key for it. Needs ep=on and linear placement.
+    ExpertMap expert_map = {};
 
     static Result<WorkerLayout> parse(std::string_view text);
+    /// With an expert map, its digest stands in the place of a key.
     [[nodiscard]] std::string to_string() const;
     [[nodiscard]] int pool_size() const { return tp * dp; }
     [[nodiscard]] int world_size() const { return tp * dp * replicas; }

@@ -88,14 +88,19 @@ Result<std::vector<std::int64_t>> read_sizes(PlanMessage kind,
 
 // --- Demand ---
 
-void write_demand(const Demand& demand, wire::Demand& out) {
-    wire::Parameters& parameters = *out.mutable_parameters();
-    for (const Parameter& parameter : demand.parameters) {
-        parameters.add_names(parameter.name);
-        parameters.add_dtypes(static_cast<std::uint32_t>(parameter.dtype));
-        parameters.add_ranks(static_cast<std::uint32_t>(parameter.shape.size()));
-        add_all(parameters.mutable_sizes(), parameter.shape);
+// Also the tensors of a catalogue, which have the same fields.
+template <class List>
+void write_parameters(const List& parameters, wire::Parameters& out) {
+    for (const auto& parameter : parameters) {
+        out.add_names(parameter.name);
+        out.add_dtypes(static_cast<std::uint32_t>(parameter.dtype));
+        out.add_ranks(static_cast<std::uint32_t>(parameter.shape.size()));
+        add_all(out.mutable_sizes(), parameter.shape);
     }
+}
+
+void write_demand(const Demand& demand, wire::Demand& out) {
+    write_parameters(demand.parameters, *out.mutable_parameters());
     out.set_records(demand.records.size());
     BoxWriter records(*out.mutable_record_boxes()->mutable_numbers());
     CodedBox previous;
@@ -488,8 +493,39 @@ std::string encode_ownership(const Ownership& ownership) {
             numbers.Add(region.strides[d]);
         }
     }
+    std::int64_t folded = 0;
+    for (std::size_t i = 0; i < ownership.regions.size(); ++i) {
+        if (const AxisFold& fold = ownership.regions[i].fold; fold.axis >= 0) {
+            for (const std::int64_t number :
+                 {static_cast<std::int64_t>(i) - folded, std::int64_t{fold.axis}, fold.period, fold.stride}) {
+                message.add_folds(number);
+            }
+            folded = static_cast<std::int64_t>(i);
+        }
+    }
     return seal(PlanMessage::kOwnership, message);
 }
+
+namespace {
+
+// The fold of each region, or nothing when they do not fit their regions in number.
+std::optional<std::map<std::uint64_t, AxisFold>> read_folds(const NumberStream& numbers, std::uint64_t regions) {
+    std::map<std::uint64_t, AxisFold> out;
+    std::int64_t region = 0;
+    for (int i = 0; i + 4 <= numbers.size(); i += 4) {
+        const auto at = checked_add(region, numbers.Get(i));
+        const std::int64_t axis = numbers.Get(i + 1);
+        if (!at || *at < 0 || static_cast<std::uint64_t>(*at) >= regions || (i > 0 && *at <= region) || axis < 0 ||
+            axis > std::numeric_limits<int>::max()) {
+            return std::nullopt;
+        }
+        region = *at;
+        out[static_cast<std::uint64_t>(region)] = {static_cast<int>(axis), numbers.Get(i + 2), numbers.Get(i + 3)};
+    }
+    return numbers.size() % 4 == 0 ? std::optional(std::move(out)) : std::nullopt;
+}
+
+}  // namespace
 
 Result<Ownership> decode_ownership(std::string_view bytes, const Catalogue& catalogue) {
     constexpr PlanMessage kKind = PlanMessage::kOwnership;
@@ -504,6 +540,10 @@ Result<Ownership> decode_ownership(std::string_view bytes, const Catalogue& cata
     if (!out.gathered_bytes.empty() && out.gathered_bytes.size() != static_cast<std::size_t>(catalogue.groups())) {
         return impossible(
             kKind, fmt::format("{} gather buffers for {} groups", out.gathered_bytes.size(), catalogue.groups()));
+    }
+    const auto folds = read_folds(message.folds(), message.regions());
+    if (!folds) {
+        return impossible(kKind, "its folds do not fit its regions");
     }
     const NumberStream& numbers = message.numbers();
     int next = 0;
@@ -532,7 +572,6 @@ Result<Ownership> decode_ownership(std::string_view bytes, const Catalogue& cata
         if (numbers.size() - next < static_cast<int>(3 * full.shape.size())) {
             return wrong("cut short");
         }
-        Dims sizes;
         for (std::size_t d = 0; d < full.shape.size(); ++d, next += 3) {
             const std::int64_t begin = numbers.Get(next);
             const std::int64_t size = numbers.Get(next + 1);
@@ -542,9 +581,15 @@ Result<Ownership> decode_ownership(std::string_view bytes, const Catalogue& cata
             region.begin.push_back(begin);
             region.end.push_back(begin + size);
             region.strides.push_back(numbers.Get(next + 2));
-            sizes.push_back(size);
         }
-        const auto extent = side_extent(region.offset, size_of(full.dtype), sizes, region.strides);
+        if (const auto fold = folds->find(i); fold != folds->end()) {
+            region.fold = fold->second;
+        }
+        if (!valid_fold(region)) {
+            return wrong("folds an axis that cannot be folded so");
+        }
+        const StridedCopy place = region_copy(region, full.shape, size_of(full.dtype));
+        const auto extent = side_extent(place.dst_offset, place.item, place.sizes, place.dst_strides);
         std::int64_t room = 0;
         if (segment >= 0) {
             room = out.segment_bytes[static_cast<std::size_t>(segment)];
@@ -619,39 +664,85 @@ std::string encode_plan_file(const PlanFile& file) {
     }
     add_all(message.mutable_group_order(), file.plan.group_order);
     message.set_fingerprint(file.plan.fingerprint);
+    if (file.catalogue.size() > 0) {
+        write_parameters(file.catalogue.tensors(), *message.mutable_catalogue());
+    }
     return seal(PlanMessage::kPlanFile, message);
 }
 
-Result<PlanFile> decode_plan_file(std::string_view bytes, const Catalogue& catalogue) {
-    constexpr PlanMessage kKind = PlanMessage::kPlanFile;
+namespace {
+
+Result<Catalogue> read_catalogue(PlanMessage kind, const wire::PlanFile& in) {
+    std::vector<Parameter> tensors;
+    SLUICE_RETURN_IF_ERROR(read_parameters(kind, in.catalogue(), tensors));
+    constexpr std::uint32_t kMostGroups = 1 << 20;
+    if (in.groups() < 2 || in.groups() > kMostGroups) {
+        return impossible(kind, fmt::format("its catalogue has {} groups", in.groups()));
+    }
+    std::vector<CatalogueTensor> list;
+    for (Parameter& tensor : tensors) {
+        list.push_back({std::move(tensor.name), tensor.dtype, std::move(tensor.shape), 0, {}});
+    }
+    auto catalogue = Catalogue::create(std::move(list), static_cast<int>(in.groups()) - 2);
+    if (!catalogue.ok()) {
+        return impossible(kind, catalogue.status().message());
+    }
+    if (catalogue->digest() != in.catalogue_digest()) {
+        return impossible(kind, "it does not hold the catalogue that it names");
+    }
+    return catalogue;
+}
+
+// All but the catalogue itself.
+Result<PlanFile> read_plan_file(PlanMessage kind, const wire::PlanFile& message, const Catalogue& catalogue) {
     constexpr std::uint32_t kMostRanks = 1 << 20;
-    SLUICE_ASSIGN_OR_RETURN(const wire::PlanFile message, parse<wire::PlanFile>(kKind, bytes));
     PlanFile out;
     out.model = message.model();
     out.trainer_layout = message.trainer_layout();
     out.worker_layouts.assign(message.worker_layouts().begin(), message.worker_layouts().end());
     out.catalogue_digest = message.catalogue_digest();
-    if (out.catalogue_digest != catalogue.digest()) {
-        return invalid_argument(fmt::format(
-            "plan file of model '{}' with catalogue {:016x} does not fit this catalogue {:016x}; plan again", out.model,
-            out.catalogue_digest, catalogue.digest()));
-    }
     if (message.trainers() > kMostRanks || message.workers() > kMostRanks ||
         message.groups() != static_cast<std::uint32_t>(catalogue.groups()) ||
         message.chunk_bytes() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) ||
         message.demands_size() != message.routes_size()) {
-        return impossible(kKind, "its counts of ranks, groups, demands and routes do not fit together");
+        return impossible(kind, "its counts of ranks, groups, demands and routes do not fit together");
     }
     out.limits = {static_cast<int>(message.trainers()), static_cast<int>(message.workers()),
                   static_cast<int>(message.groups()), static_cast<std::int64_t>(message.chunk_bytes())};
     for (int i = 0; i < message.demands_size(); ++i) {
-        SLUICE_ASSIGN_OR_RETURN(Demand demand, read_demand(kKind, message.demands(i), catalogue));
-        SLUICE_ASSIGN_OR_RETURN(Route route, read_route(kKind, message.routes(i), out.limits, demand.parameters, {}));
+        SLUICE_ASSIGN_OR_RETURN(Demand demand, read_demand(kind, message.demands(i), catalogue));
+        SLUICE_ASSIGN_OR_RETURN(Route route, read_route(kind, message.routes(i), out.limits, demand.parameters, {}));
         out.demands.push_back(std::move(demand));
         out.plan.routes.push_back(std::move(route));
     }
-    SLUICE_ASSIGN_OR_RETURN(out.plan.group_order, read_group_order(kKind, message.group_order(), out.limits.groups));
+    SLUICE_ASSIGN_OR_RETURN(out.plan.group_order, read_group_order(kind, message.group_order(), out.limits.groups));
     out.plan.fingerprint = message.fingerprint();
+    return out;
+}
+
+}  // namespace
+
+Result<PlanFile> decode_plan_file(std::string_view bytes, const Catalogue& catalogue) {
+    constexpr PlanMessage kKind = PlanMessage::kPlanFile;
+    SLUICE_ASSIGN_OR_RETURN(const wire::PlanFile message, parse<wire::PlanFile>(kKind, bytes));
+    if (message.catalogue_digest() != catalogue.digest()) {
+        return invalid_argument(fmt::format(
+            "plan file of model '{}' with catalogue {:016x} does not fit this catalogue {:016x}; plan again",
+            message.model(), message.catalogue_digest(), catalogue.digest()));
+    }
+    SLUICE_ASSIGN_OR_RETURN(PlanFile out, read_plan_file(kKind, message, catalogue));
+    if (message.has_catalogue()) {
+        SLUICE_ASSIGN_OR_RETURN(out.catalogue, read_catalogue(kKind, message));
+    }
+    return out;
+}
+
+Result<PlanFile> decode_plan_file(std::string_view bytes) {
+    constexpr PlanMessage kKind = PlanMessage::kPlanFile;
+    SLUICE_ASSIGN_OR_RETURN(const wire::PlanFile message, parse<wire::PlanFile>(kKind, bytes));
+    SLUICE_ASSIGN_OR_RETURN(Catalogue catalogue, read_catalogue(kKind, message));
+    SLUICE_ASSIGN_OR_RETURN(PlanFile out, read_plan_file(kKind, message, catalogue));
+    out.catalogue = std::move(catalogue);
     return out;
 }
 

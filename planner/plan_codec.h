@@ -52,9 +52,12 @@ struct PlanFile {
     PlanLimits limits;
     std::vector<Demand> demands;  ///< By DemandId.
     Plan plan;
+    Catalogue catalogue = {};  ///< Makes the file tell all by itself; left out when empty.
 };
 std::string encode_plan_file(const PlanFile& file);
 /// `catalogue` must be the one of the plan: another digest is refused.
 Result<PlanFile> decode_plan_file(std::string_view bytes, const Catalogue& catalogue);
+/// With the catalogue that the file holds; refuses a file that holds none.
+Result<PlanFile> decode_plan_file(std::string_view bytes);
 
 }  // namespace sluice

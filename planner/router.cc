@@ -4,15 +4,19 @@
 #include "planner/routing/balance.h"
 #include "planner/routing/chunker.h"
 #include "planner/routing/fingerprint.h"
+#include "planner/routing/fold.h"
 #include "planner/routing/fragment.h"
 #include "planner/routing/missing_range.h"
 #include "planner/routing/owner_grid.h"
+#include "planner/routing/route_rest.h"
 #include "planner/routing/source_walk.h"
+#include "planner/routing/stage_replicas.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 namespace sluice {
@@ -29,7 +33,8 @@ public:
            const RouteOptions& options)
         : catalogue_(catalogue), owners_(owners), demands_(demands), options_(options), index_(catalogue, owners) {}
 
-    Result<Plan> run() {
+    /// `kept` is empty, or what stays of each demand's route.
+    Result<Plan> run(std::span<const KeptRoute> kept) {
         Plan plan;
         plan.group_order = group_order(catalogue_, owners_);
         position_.assign(plan.group_order.size(), 0);
@@ -40,32 +45,50 @@ public:
         for (std::size_t d = 0; d < demands_.size(); ++d) {
             SLUICE_RETURN_IF_ERROR(resolve_demand(static_cast<DemandId>(d)));
         }
-        hand_out();
+        hand_out(kept);
         for (std::size_t d = 0; d < demands_.size(); ++d) {
+            if (!kept.empty()) {
+                add_pieces_of(kept[d].cut, d);
+            }
+            std::vector<Chunk> chunks = make_chunks(std::move(pieces_[d]), options_.chunk_bytes, d, index_.sets());
             plan.routes.push_back(
-                {make_chunks(std::move(pieces_[d]), options_.chunk_bytes, d, index_.sets()), demands_[d].workers});
+                {kept.empty() ? std::move(chunks) : in_reading_order(kept[d].whole, std::move(chunks)),
+                 demands_[d].workers});
         }
         plan.fingerprint = plan_fingerprint(catalogue_, owners_, demands_, options_);
         return plan;
     }
 
 private:
-    // The cuts of a tensor's axis in the steps of a record; a record of wider elements must not be cut inside one.
-    Result<std::vector<std::int64_t>> axis_cuts(const TensorGrid& grid, const CatalogueTensor& tensor,
-                                                const SourceAxes& axes, std::size_t axis) const {
+    // The cuts of a tensor's last axis in the steps of a record of wider elements, which must not be cut inside one.
+    static Result<std::vector<std::int64_t>> wide_cuts(const TensorGrid& grid, const CatalogueTensor& tensor,
+                                                       const SourceAxes& axes) {
+        const std::size_t axis = tensor.shape.size() - 1;
         std::vector<std::int64_t> cuts = grid.cuts[axis];
-        if (axes.elements_per_step > 1 && axis + 1 == tensor.shape.size()) {
-            for (std::int64_t& cut : cuts) {
-                if (cut % axes.elements_per_step != 0) {
-                    return plan_refused(
-                        fmt::format("tensor {}: a conversion reads {} elements as one, but an owner's box ends at "
-                                    "element {} of axis {}; cut it at multiples of {}",
-                                    tensor.name, axes.elements_per_step, cut, axis, axes.elements_per_step));
-                }
-                cut /= axes.elements_per_step;
+        for (std::int64_t& cut : cuts) {
+            if (cut % axes.elements_per_step != 0) {
+                return plan_refused(
+                    fmt::format("tensor {}: a conversion reads {} elements as one, but an owner's box ends at "
+                                "element {} of axis {}; cut it at multiples of {}",
+                                tensor.name, axes.elements_per_step, cut, axis, axes.elements_per_step));
             }
+            cut /= axes.elements_per_step;
         }
         return cuts;
+    }
+
+    // A record of wider elements needs neighbours that lie side by side.
+    Status check_folds(const CatalogueTensor& tensor, const SourceAxes& axes, const TensorGrid::Cell& cell) const {
+        const int last = static_cast<int>(tensor.shape.size()) - 1;
+        if (axes.elements_per_step > 1 &&
+            std::any_of(cell.owners.begin(), cell.owners.end(),
+                        [last](const auto& owner) { return owner.region->fold.axis == last; })) {
+            return plan_refused(
+                fmt::format("tensor {}: a conversion reads {} elements as one, but an owner folds axis {}; view it as "
+                            "another dtype after it was copied",
+                            tensor.name, axes.elements_per_step, last));
+        }
+        return ok_status();
     }
 
     Status check_record(const DemandRequest& request, const CopyRecord& record) const {
@@ -101,6 +124,7 @@ private:
         std::vector<SourceWalk> walks;
         std::vector<std::pair<std::size_t, SourceWalk>> parts;  // (cell, part)
         std::vector<std::pair<std::size_t, SourceWalk>> cut;
+        std::vector<std::int64_t> wide;
         const std::vector<CopyRecord>& records = request.demand->records;
         axes_.emplace_back();
         axes_.back().reserve(records.size());
@@ -127,8 +151,15 @@ private:
                 parts.clear();
                 parts.emplace_back(0, std::move(walk));
                 for (std::size_t axis = 0; axis < tensor.shape.size(); ++axis) {
-                    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::int64_t> cuts, axis_cuts(grid, tensor, axes, axis));
+                    std::span<const std::int64_t> cuts = grid.cuts[axis];
                     const std::size_t intervals = cuts.size() - 1;
+                    if (axes.elements_per_step > 1 && axis + 1 == tensor.shape.size()) {
+                        SLUICE_ASSIGN_OR_RETURN(wide, wide_cuts(grid, tensor, axes));
+                        cuts = wide;
+                    }
+                    if (intervals == 1) {
+                        continue;  // nothing to cut, and the cell's number does not change
+                    }
                     cut.clear();
                     for (auto& [cell, part] : parts) {
                         split_on_axis(std::move(part), axis, cuts,
@@ -146,6 +177,7 @@ private:
                         return missing_range(tensor, axes, part, index_.boxes(record.tensor), request.workers,
                                              request.allowed_owners);
                     }
+                    SLUICE_RETURN_IF_ERROR(check_folds(tensor, axes, owned));
                     const std::int32_t position = position_[static_cast<std::size_t>(tensor.group)];
                     fragments_[static_cast<std::size_t>(position)].push_back(
                         {d, static_cast<std::int32_t>(r), position, set, &owned, std::move(part)});
@@ -179,8 +211,48 @@ private:
         return self >= 0 && std::binary_search(ranks.begin(), ranks.end(), self);
     }
 
+    void add_pieces_of(const std::vector<Chunk>& chunks, std::size_t demand) {
+        for (const Chunk& chunk : chunks) {
+            std::vector<int> owners = chunk.alternates;
+            owners.push_back(chunk.owner);
+            std::sort(owners.begin(), owners.end());
+            const OwnerSetId set = index_.sets().intern(std::move(owners));
+            for (const Piece& piece : chunk.pieces) {
+                pieces_[demand].push_back({piece, position_[static_cast<std::size_t>(chunk.group)], chunk.group,
+                                           chunk.owner, set, chunk.path});
+            }
+        }
+    }
+
+    [[nodiscard]] std::vector<Chunk> in_reading_order(const std::vector<Chunk>& kept, std::vector<Chunk> made) const {
+        std::vector<Chunk> out;
+        std::merge(kept.begin(), kept.end(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()),
+                   std::back_inserter(out), [&](const Chunk& a, const Chunk& b) {
+                       return position_[static_cast<std::size_t>(a.group)] <
+                              position_[static_cast<std::size_t>(b.group)];
+                   });
+        return out;
+    }
+
+    // Bytes that each owner already sends.
+    [[nodiscard]] std::vector<double> loads_of(std::span<const KeptRoute> kept) const {
+        std::vector<double> loads(owners_.size(), 0.0);
+        for (std::size_t d = 0; d < kept.size(); ++d) {
+            const auto readers = static_cast<double>(std::max<std::size_t>(1, demands_[d].workers.size()));
+            for (const std::vector<Chunk>* chunks : {&kept[d].whole, &kept[d].cut}) {
+                for (const Chunk& chunk : *chunks) {
+                    for (const Piece& piece : chunk.pieces) {
+                        loads[static_cast<std::size_t>(chunk.owner)] +=
+                            readers * static_cast<double>(piece.wire_bytes());
+                    }
+                }
+            }
+        }
+        return loads;
+    }
+
     // Decides the owner of every byte, in the order in which groups are read.
-    void hand_out() {
+    void hand_out(std::span<const KeptRoute> kept) {
         pieces_.resize(demands_.size());
         std::vector<double> bytes_of_set(index_.sets().size(), 0.0);
         double total = 0;
@@ -193,7 +265,7 @@ private:
                 }
             }
         }
-        Balancer balancer(index_.sets(), bytes_of_set, static_cast<int>(owners_.size()));
+        Balancer balancer(index_.sets(), bytes_of_set, loads_of(kept));
         const auto portion = static_cast<std::int64_t>(total / kPortions /
                                                        static_cast<double>(std::max<std::size_t>(1, owners_.size())));
         for (std::vector<Fragment>& group : fragments_) {
@@ -240,17 +312,22 @@ private:
         const CatalogueTensor& tensor = catalogue_[record.tensor];
         const auto holder = std::lower_bound(f.cell->owners.begin(), f.cell->owners.end(), owner,
                                              [](const CellOwner& o, int rank) { return o.rank < rank; });
-        RoutedPiece routed;
-        routed.piece = piece_from(record, axes_[static_cast<std::size_t>(f.demand)][static_cast<std::size_t>(f.record)],
-                                  tensor.shape.size(), *holder->region, walk);
-        routed.group = tensor.group;
-        routed.group_position = f.group_position;
-        routed.owner = owner;
-        routed.owners = f.owners;
-        routed.path = owner == demands_[static_cast<std::size_t>(f.demand)].self
-                          ? Path::kMapped
-                          : choose_path(routed.piece, options_.path);
-        pieces_[static_cast<std::size_t>(f.demand)].push_back(std::move(routed));
+        even_.clear();
+        unfold(walk, *holder->region, even_);
+        for (const SourceWalk& even : even_) {
+            RoutedPiece routed;
+            routed.piece =
+                piece_from(record, axes_[static_cast<std::size_t>(f.demand)][static_cast<std::size_t>(f.record)],
+                           tensor.shape.size(), *holder->region, even);
+            routed.group = tensor.group;
+            routed.group_position = f.group_position;
+            routed.owner = owner;
+            routed.owners = f.owners;
+            routed.path = owner == demands_[static_cast<std::size_t>(f.demand)].self
+                              ? Path::kMapped
+                              : choose_path(routed.piece, options_.path);
+            pieces_[static_cast<std::size_t>(f.demand)].push_back(std::move(routed));
+        }
     }
 
     const Catalogue& catalogue_;
@@ -262,6 +339,7 @@ private:
     std::vector<std::vector<SourceAxes>> axes_;     // by demand, record
     std::vector<std::vector<Fragment>> fragments_;  // by position of the group
     std::vector<SourceWalk> open_;
+    std::vector<SourceWalk> even_;
     std::vector<std::vector<RoutedPiece>> pieces_;  // by demand
 };
 
@@ -287,6 +365,9 @@ Status check_regions(const Catalogue& catalogue, std::span<const Ownership> owne
                     return refuse("a region outside the shape");
                 }
             }
+            if (!valid_fold(region)) {
+                return refuse("a fold that does not divide its region");
+            }
         }
     }
     return ok_status();
@@ -301,7 +382,14 @@ Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners
             fmt::format("chunk size of {} bytes is too small; use at least {}", options.chunk_bytes, kMinChunkBytes));
     }
     SLUICE_RETURN_IF_ERROR(check_regions(catalogue, owners));
-    return Router(catalogue, owners, demands, options).run();
+    SLUICE_RETURN_IF_ERROR(check_stage_replicas(catalogue, owners));
+    return Router(catalogue, owners, demands, options).run({});
+}
+
+Result<Plan> route_rest(const Catalogue& catalogue, std::span<const Ownership> owners,
+                        std::span<const DemandRequest> changed, std::span<const KeptRoute> kept,
+                        const RouteOptions& options) {
+    return Router(catalogue, owners, changed, options).run(kept);
 }
 
 }  // namespace sluice

@@ -30,7 +30,7 @@ struct DemandRequest {
 inline constexpr std::int64_t kMinChunkBytes = 256;
 
 /// Resolves every record to owners, balances bytes over the owners of a region, cuts chunks and orders them.
-/// Deterministic. Refuses (plan refused) a range of a tensor that nobody owns, naming tensor, range and ranks that own parts.
+/// Deterministic. Refuses (plan refused) a tensor of which two stages hold different boxes, and a range of a tensor that nobody owns, naming tensor, range and ranks that own parts.
 Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners,
                    std::span<const DemandRequest> demands, const RouteOptions& options);
 

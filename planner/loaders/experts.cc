@@ -25,13 +25,18 @@ void load_slots(LoadContext& load, const RoutedExperts& experts, const ExpertSha
                 const char* suffix, const Dims& in_shape, const Dims& out_shape) {
     const std::int64_t width = targets.width;
     const std::int64_t begin = targets.rank * width;
+    std::string name;  // one buffer: there are tens of thousands of names
+    const auto source = [&](std::int64_t expert, const std::string& module, const Dims& shape) {
+        name.assign(experts.path).append(std::to_string(expert)).append(".").append(module).append(suffix);
+        return load.tensor(name, shape);
+    };
     for (std::size_t slot = 0; slot < share.experts.size(); ++slot) {
-        const std::string expert = experts.path + std::to_string(share.experts[slot]) + ".";
+        const std::int64_t expert = share.experts[slot];
         const auto at = static_cast<std::int64_t>(slot);
         const RecordingParameter w13 = targets.w13.select(0, at);
-        copy(w13.narrow(0, 0, width), load.tensor(expert + experts.gate + suffix, in_shape).narrow(0, begin, width));
-        copy(w13.narrow(0, width, width), load.tensor(expert + experts.up + suffix, in_shape).narrow(0, begin, width));
-        copy(targets.w2.select(0, at), load.tensor(expert + experts.down + suffix, out_shape).narrow(1, begin, width));
+        copy(w13.narrow(0, 0, width), source(expert, experts.gate, in_shape).narrow(0, begin, width));
+        copy(w13.narrow(0, width, width), source(expert, experts.up, in_shape).narrow(0, begin, width));
+        copy(targets.w2.select(0, at), source(expert, experts.down, out_shape).narrow(1, begin, width));
     }
 }
 
@@ -48,10 +53,13 @@ RecordingTensor oriented(const LoadContext& load, const std::string& name, std::
 
 }  // namespace
 
-ExpertShare expert_share(const LoadContext& load, std::int64_t experts, std::int64_t expert_groups) {
+ExpertShare expert_share(LoadContext& load, std::string_view path, std::int64_t experts, std::int64_t expert_groups) {
     const Split pool = load.pool();
     const WorkerLayout& layout = load.layout();
     ExpertShare share;
+    if (!layout.expert_map.empty() && (!layout.ep || layout.placement != ExpertPlacement::kLinear)) {
+        refuse("an expert map needs ep=on and placement=linear: only then slots of whole experts lie on ranks");
+    }
     if (!layout.ep) {
         if (layout.redundant != 0) {
             refuse(fmt::format("redundant={} needs ep=on: without it every rank holds a part of every expert",
@@ -73,6 +81,10 @@ ExpertShare expert_share(const LoadContext& load, std::int64_t experts, std::int
     const std::int64_t extra = slots % pool.count;
     const std::int64_t first = pool.rank * base + std::min(pool.rank, extra);
     const std::int64_t end = first + base + (pool.rank < extra ? 1 : 0);
+    if (const std::vector<std::int64_t>* map = load.expert_slots(path, experts, slots)) {
+        share.experts.assign(map->begin() + first, map->begin() + end);
+        return share;
+    }
     for (std::int64_t slot = first; slot < end; ++slot) {
         share.experts.push_back(slot < experts ? slot : (slot - experts) % experts);
     }
@@ -84,7 +96,7 @@ void fused_experts(const RecordingParameter& destination, const RecordingTensor&
 }
 
 void routed_experts(LoadContext& load, const RoutedExperts& experts) {
-    const ExpertShare share = expert_share(load, experts.count, experts.groups);
+    const ExpertShare share = expert_share(load, experts.path, experts.count, experts.groups);
     const std::string w13_name = experts.path + "w13_weight";
     const std::string w2_name = experts.path + "w2_weight";
     const auto slots = static_cast<std::int64_t>(share.experts.size());

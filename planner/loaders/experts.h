@@ -17,7 +17,9 @@ struct ExpertShare {
 /// ep on: experts + redundant physical slots are placed on the pool's ranks, linear (the first ranks take one more) or,
 /// for models with several expert groups and without redundant slots, round robin. ep off: every expert is cut by the
 /// pool's ranks.
-ExpertShare expert_share(const LoadContext& load, std::int64_t experts, std::int64_t expert_groups = 1);
+/// With an expert map of the layer at `path`, slots hold what it says.
+ExpertShare expert_share(LoadContext& load, std::string_view path, std::int64_t experts,
+                         std::int64_t expert_groups = 1);
 
 /// Routed experts with one tensor each per projection: path + "3." + gate. `path` ends with "experts.".
 struct RoutedExperts {

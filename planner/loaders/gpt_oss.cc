@@ -73,6 +73,9 @@ private:
                 "engine would drop the remainder",
                 count, load.layout().redundant, load.pool().count));
         }
+        if (!load.layout().expert_map.empty()) {
+            refuse("gpt-oss: this engine loads neighbouring experts whatever an expert map says; give none");
+        }
         rules::ExpertShare share;
         const Split pool = load.layout().ep ? load.pool() : Split{};
         share.width = load.layout().ep ? Split{} : load.pool();

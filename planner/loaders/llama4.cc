@@ -28,7 +28,7 @@ void permuted_qkv(LoadContext& load, const std::string& path) {
 // All experts in two tensors, input-major: gate_up [E, H, 2M] with gate in the first half, down [E, M, H].
 void input_major_experts(LoadContext& load, const std::string& path, std::int64_t count, std::int64_t width,
                          std::int64_t hidden) {
-    const rules::ExpertShare share = rules::expert_share(load, count);
+    const rules::ExpertShare share = rules::expert_share(load, path, count);
     const auto slots = static_cast<std::int64_t>(share.experts.size());
     const std::int64_t local =
         share.width.piece(width, "parameter " + path + "w13_weight: an expert width of " + std::to_string(width));

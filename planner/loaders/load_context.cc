@@ -23,6 +23,29 @@ std::int64_t LoadContext::integer(std::string_view key) const {
     return *value;
 }
 
+const std::vector<std::int64_t>* LoadContext::expert_slots(std::string_view path, std::int64_t experts,
+                                                           std::int64_t slots) {
+    const int layer = group_of(path, catalogue().groups() - 2) - 1;
+    const auto found = layout_.expert_map.layers.find(layer);
+    if (found == layout_.expert_map.layers.end()) {
+        return nullptr;
+    }
+    if (const Status fits = check_expert_slots(found->second, layer, experts, slots); !fits.ok()) {
+        throw RecordingRefused(fits);
+    }
+    mapped_layers_.insert(layer);
+    return &found->second;
+}
+
+void LoadContext::check_expert_map_used() const {
+    for (const auto& [layer, slots] : layout_.expert_map.layers) {
+        if (!mapped_layers_.contains(layer)) {
+            throw RecordingRefused(
+                invalid_argument(fmt::format("expert map: layer {} of this model has no routed experts", layer)));
+        }
+    }
+}
+
 RecordingTensor LoadContext::tensor(std::string_view name, const Dims& shape) const {
     RecordingTensor tensor = recorder_.tensor(name);
     if (tensor.sizes() != shape) {

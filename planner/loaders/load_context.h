@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice {
 
@@ -39,6 +41,12 @@ public:
     [[nodiscard]] DType dtype() const { return dtype_; }
 
     [[nodiscard]] const WorkerLayout& layout() const { return layout_; }
+    /// The layout's map of the layer whose experts are at `path` ("model.layers.3.mlp.experts."), or nothing: the initial map.
+    /// Refuses a map that does not place `experts` experts in `slots` slots.
+    [[nodiscard]] const std::vector<std::int64_t>* expert_slots(std::string_view path, std::int64_t experts,
+                                                                std::int64_t slots);
+    /// Refuses a map of layers for which nothing asked: they have no experts.
+    void check_expert_map_used() const;
     /// Attention, dense layers, vocabulary: cut over the tensor-parallel ranks.
     [[nodiscard]] Split tp() const { return {layout_.tp, pool_rank_ % layout_.tp}; }
     /// All ranks of a replica (tp * dp): what experts are spread over (ep on) or cut by (ep off).
@@ -67,6 +75,7 @@ private:
     const WorkerLayout& layout_;
     int pool_rank_;
     DType dtype_;
+    std::set<int> mapped_layers_;
 };
 
 /// Declares a worker's parameters and copies the checkpoint tensors into them.

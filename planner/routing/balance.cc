@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -13,11 +14,8 @@ constexpr int kMostRounds = 2000;
 
 }  // namespace
 
-Balancer::Balancer(const OwnerSets& sets, const std::vector<double>& bytes_of_set, int owners)
-    : sets_(sets),
-      share_(bytes_of_set.size()),
-      planned_(static_cast<std::size_t>(owners), 0.0),
-      owed_(static_cast<std::size_t>(owners), 0.0) {
+Balancer::Balancer(const OwnerSets& sets, const std::vector<double>& bytes_of_set, std::vector<double> loads)
+    : sets_(sets), share_(bytes_of_set.size()), planned_(std::move(loads)), owed_(planned_.size(), 0.0) {
     std::vector<OwnerSetId> open;
     double total = 0;
     for (std::size_t s = 0; s < bytes_of_set.size(); ++s) {
@@ -36,7 +34,7 @@ Balancer::Balancer(const OwnerSets& sets, const std::vector<double>& bytes_of_se
     }
     // Minimises the sum of squared loads set by set (each step fills the emptiest owners of one set to one level); the
     // minimum of that convex function over all assignments also has the least busiest owner.
-    const double settled = kSettled * total / std::max(1, owners);
+    const double settled = kSettled * total / static_cast<double>(std::max<std::size_t>(1, planned_.size()));
     std::vector<double> others;
     std::vector<double> sorted;
     for (int round = 0; round < kMostRounds; ++round) {

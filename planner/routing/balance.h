@@ -12,8 +12,8 @@ namespace sluice {
 /// order is balanced, too. Deterministic.
 class Balancer {
 public:
-    /// `bytes_of_set[s]`: all that must come from owners of set s.
-    Balancer(const OwnerSets& sets, const std::vector<double>& bytes_of_set, int owners);
+    /// `bytes_of_set[s]`: all that must come from owners of set s. `loads`: what each owner sends anyway.
+    Balancer(const OwnerSets& sets, const std::vector<double>& bytes_of_set, std::vector<double> loads);
 
     /// `bytes` of set `set` come next: every owner of the set is now owed its share of it.
     void announce(OwnerSetId set, double bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -73,6 +74,10 @@ public:
         if (chunk_.pieces.empty()) {
             return;
         }
+        // A box that was cut may go on behind the start of the next one.
+        std::sort(chunk_.pieces.begin(), chunk_.pieces.end(), [](const Piece& a, const Piece& b) {
+            return std::tie(a.parameter, a.copy.dst_offset) < std::tie(b.parameter, b.copy.dst_offset);
+        });
         for (const int rank : sets_[common_]) {
             if (rank != chunk_.owner) {
                 chunk_.alternates.push_back(rank);
@@ -192,22 +197,26 @@ Path choose_path(const Piece& piece, RouteOptions::PathChoice choice) {
 
 std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, std::int64_t chunk_bytes, std::size_t rotation,
                                OwnerSets& sets) {
-    std::sort(pieces.begin(), pieces.end(),
-              [](const RoutedPiece& a, const RoutedPiece& b) { return order_key(a) < order_key(b); });
+    // Pieces are large: their numbers are sorted.
+    std::vector<std::size_t> order(pieces.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        return std::make_tuple(order_key(pieces[a]), a) < std::make_tuple(order_key(pieces[b]), b);
+    });
     std::vector<Chunk> chunks;
     ChunkFiller filler(chunk_bytes, sets, chunks);
     std::size_t group_begin = 0;
-    for (std::size_t i = 0; i < pieces.size();) {
-        RoutedPiece& piece = pieces[i];
+    for (std::size_t i = 0; i < order.size();) {
+        RoutedPiece& piece = pieces[order[i]];
         std::size_t next = i + 1;
-        while (next < pieces.size() && join(piece, pieces[next])) {
+        while (next < order.size() && join(piece, pieces[order[next]])) {
             ++next;
         }
         filler.add(piece);
-        if (next == pieces.size() || !same_chunk_list(piece, pieces[next])) {
+        if (next == order.size() || !same_chunk_list(piece, pieces[order[next]])) {
             filler.close();
         }
-        if (next == pieces.size() || pieces[next].group_position != piece.group_position) {
+        if (next == order.size() || pieces[order[next]].group_position != piece.group_position) {
             interleave_owners(chunks, group_begin, rotation);
             group_begin = chunks.size();
         }

@@ -4,6 +4,7 @@
 
 #include <xxhash.h>
 
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -16,9 +17,11 @@ public:
     Hasher() { XXH3_64bits_reset(&state_); }
 
     Hasher& add(std::int64_t value) {
-        for (int shift = 0; shift < 64; shift += 8) {
-            block_.push_back(static_cast<unsigned char>(static_cast<std::uint64_t>(value) >> shift));
+        std::array<unsigned char, 8> bytes;
+        for (std::size_t i = 0; i < bytes.size(); ++i) {
+            bytes[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(value) >> (8 * i));
         }
+        block_.insert(block_.end(), bytes.begin(), bytes.end());
         if (block_.size() >= kBlock) {
             flush();
         }
@@ -70,6 +73,7 @@ std::uint64_t plan_fingerprint(const Catalogue& catalogue, std::span<const Owner
         for (const OwnedRegion& region : owner.regions) {
             hash.add(region.tensor).add(region.segment).add(region.offset);
             hash.add_all(region.begin).add_all(region.end).add_all(region.strides);
+            hash.add(region.fold.axis).add(region.fold.period).add(region.fold.stride);
         }
     }
     hash.add(static_cast<std::int64_t>(demands.size()));

@@ -54,7 +54,12 @@ Piece piece_from(const CopyRecord& record, const SourceAxes& axes, std::size_t t
         const bool part = a == tensor_dims;
         const std::int64_t per_step = a + 1 == tensor_dims ? axes.elements_per_step : 1;
         strides.push_back(part ? axes.unit : region.strides[a] * per_step);
-        offset += (walk.start[a] - (part ? 0 : region.begin[a] / per_step)) * strides[a];
+        const bool counts_from_begin = part || static_cast<int>(a) == region.fold.axis;
+        offset += (walk.start[a] - (counts_from_begin ? 0 : region.begin[a] / per_step)) * strides[a];
+    }
+    if (region.fold.axis >= 0) {
+        strides.push_back(region.fold.stride);
+        offset += walk.start.back() * region.fold.stride;
     }
     Piece piece;
     piece.parameter = record.parameter;

@@ -24,7 +24,7 @@ struct Fragment {
 /// next last. Cuts whole rows of the outermost destination dimension; goes deeper only into rows of more than `indivisible` items.
 SourceWalk take_items(SourceWalk walk, std::int64_t items, std::int64_t indivisible, std::vector<SourceWalk>& left);
 
-/// The piece that copies `walk` of `record` from the owner's box.
+/// The piece that copies `walk` of `record` from the owner's box. `walk` comes from unfold().
 Piece piece_from(const CopyRecord& record, const SourceAxes& axes, std::size_t tensor_dims, const OwnedRegion& region,
                  const SourceWalk& walk);
 

@@ -1,8 +1,11 @@
 #include "planner/trainer_rules/megatron_arrays.h"
 
+#include "planner/trainer_rules/rank_storage.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 
 namespace sluice {
@@ -63,6 +66,60 @@ Result<std::vector<FusedRows>> linear_qkv_rows(const std::string& name, const He
 std::vector<FusedRows> linear_fc1_rows(std::pair<std::int64_t, std::int64_t> gate,
                                        std::pair<std::int64_t, std::int64_t> up) {
     return {{0, gate.first, gate.second, 0}, {1, up.first, up.second, gate.second - gate.first}};
+}
+
+ExpertArray megatron_expert_array(const std::string& tensor_name, const HeadCounts& heads) {
+    const std::string_view leaf = std::string_view(tensor_name).substr(tensor_name.rfind('.') + 1);
+    return {leaf == "gate_up_proj" || leaf == "down_proj", heads.expert_pairs && leaf.starts_with("gate_up_proj")};
+}
+
+std::vector<OwnedRegion> expert_arrays(const CatalogueTensor& tensor, TensorId id, const ShardRule& rule,
+                                       const ExpertArray& array, std::pair<std::int64_t, std::int64_t> experts,
+                                       const std::vector<std::pair<std::int64_t, std::int64_t>>& runs,
+                                       std::int64_t& offset) {
+    const bool whole = rule.cut == ShardRule::Cut::kWhole;
+    const auto axis = static_cast<std::size_t>(rule.axis);
+    // The array's axes from the innermost on, as axes of the tensor.
+    std::vector<std::size_t> order(tensor.shape.size() - 1);
+    std::iota(order.rbegin(), order.rend(), 1);
+    if (array.transposed) {
+        std::reverse(order.begin(), order.end());
+    }
+    Dims local = tensor.shape;
+    if (!whole) {
+        local[axis] = 0;
+        for (const auto& [begin, end] : runs) {
+            local[axis] += end - begin;
+        }
+    }
+    Dims strides(local.size(), 0);
+    std::int64_t bytes = size_of(tensor.dtype);
+    for (const std::size_t d : order) {
+        strides[d] = bytes;
+        bytes *= local[d];
+    }
+    strides[0] = aligned(bytes);
+    std::vector<OwnedRegion> out;
+    if (bytes == 0 || experts.first == experts.second) {
+        return out;
+    }
+    std::int64_t at = offset;
+    for (const auto& [begin, end] : runs) {
+        OwnedRegion region{id, Dims(local.size(), 0), tensor.shape, 0, at, strides};
+        region.begin[0] = experts.first;
+        region.end[0] = experts.second;
+        if (!whole) {
+            region.begin[axis] = begin;
+            region.end[axis] = end;
+            at += (end - begin) * strides[axis];
+        }
+        if (array.pairs) {
+            region.fold = {rule.axis, 2, (end - begin) / 2 * strides[axis]};
+        }
+        out.push_back(std::move(region));
+    }
+    offset += (experts.second - experts.first) * strides[0];
+    return out;
 }
 
 std::int64_t megatron_vocabulary_rows(std::int64_t vocabulary, int ranks) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "planner/catalogue.h"
+#include "planner/ownership.h"
 #include "planner/trainer_rules/shard_rule.h"
 #include "runtime/base/status.h"
 
@@ -36,6 +37,20 @@ Result<std::vector<FusedRows>> linear_qkv_rows(const std::string& name, const He
 /// Rows of linear_fc1 on one rank: its gate rows, then its up rows.
 std::vector<FusedRows> linear_fc1_rows(std::pair<std::int64_t, std::int64_t> gate,
                                        std::pair<std::int64_t, std::int64_t> up);
+
+/// How Megatron-Core's array of one expert keeps that expert's part of a fused checkpoint tensor [experts, ...].
+struct ExpertArray {
+    bool transposed = false;  ///< [in, out] in the checkpoint, [out, in] in the array.
+    bool pairs = false;       ///< Gate and up take turns on the cut axis; the array has all of gate first.
+};
+ExpertArray megatron_expert_array(const std::string& tensor_name, const HeadCounts& heads);
+
+/// Where a rank keeps its experts [begin, end) of a fused tensor: one array for each, at equal distances from `offset` on.
+/// `runs` are what the rank holds of the rule's axis, one part of the array after the other. Advances `offset` to the end.
+std::vector<OwnedRegion> expert_arrays(const CatalogueTensor& tensor, TensorId id, const ShardRule& rule,
+                                       const ExpertArray& array, std::pair<std::int64_t, std::int64_t> experts,
+                                       const std::vector<std::pair<std::int64_t, std::int64_t>>& runs,
+                                       std::int64_t& offset);
 
 /// Rows per rank of a vocabulary that is padded to a multiple of 128 * ranks.
 std::int64_t megatron_vocabulary_rows(std::int64_t vocabulary, int ranks);

@@ -97,12 +97,10 @@ public:
         SLUICE_ASSIGN_OR_RETURN(const ShardRule rule, shard_rule(rank_.catalogue, rank_.heads, id));
         GatheredBox whole{id, Dims(tensor.shape.size(), 0), tensor.shape, rule.is_expert()};
         if (rule.expert == ShardRule::kFusedExperts) {
-            if (megatron()) {
-                return plan_refused(fmt::format(
-                    "tensor {}: format=megatron keeps experts apart, and this model's are fused; use format=hf",
-                    tensor.name));
-            }
             std::tie(whole.begin[0], whole.end[0]) = even_run(tensor.shape[0], rank_.layout.ep, rank_.at.ep);
+            if (megatron()) {
+                return add_expert_arrays(id, rule, std::move(whole));
+            }
         } else if (rule.is_expert()) {
             const auto [first, end] = even_run(rank_.heads.experts, rank_.layout.ep, rank_.at.ep);
             if (rule.expert < first || rule.expert >= end) {
@@ -172,6 +170,26 @@ private:
         const bool in_part = (pieces(rule) > 1 && rule.cut != ShardRule::Cut::kWhole) ||
                              (rank_.layout.fsdp > 1 && !tensor.shape.empty());
         if (in_part && tensor.elements() > 0) {
+            out_.gathered.push_back(std::move(whole));
+        }
+        return ok_status();
+    }
+
+    Status add_expert_arrays(TensorId id, const ShardRule& rule, GatheredBox whole) {
+        const CatalogueTensor& tensor = rank_.catalogue[id];
+        const ExpertArray array = megatron_expert_array(tensor.name, rank_.heads);
+        if (array.pairs && rank_.layout.etp > 1) {
+            return plan_refused(fmt::format(
+                "tensor {}: format=megatron with etp={} is not defined for gate and up rows that take turns; use etp=1",
+                tensor.name, rank_.layout.etp));
+        }
+        SLUICE_ASSIGN_OR_RETURN(const auto runs, runs_of(id, rule));
+        for (OwnedRegion& region :
+             expert_arrays(tensor, id, rule, array, {whole.begin[0], whole.end[0]}, runs, out_.bytes)) {
+            out_.regions.push_back(std::move(region));
+        }
+        out_.bytes = aligned(out_.bytes);
+        if (pieces(rule) > 1 && rule.cut != ShardRule::Cut::kWhole && tensor.elements() > 0) {
             out_.gathered.push_back(std::move(whole));
         }
         return ok_status();

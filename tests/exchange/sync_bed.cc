@@ -186,16 +186,7 @@ void BedRank::prepare(std::uint64_t version) {
     for (const OwnedRegion& region : stored_.regions) {
         const CatalogueTensor& t = model_.catalogue[region.tensor];
         const std::vector<std::byte> whole = model_.tensor(region.tensor, version);
-        const Dims strides = contiguous_strides(t.shape, size_of(t.dtype));
-        StridedCopy box;
-        box.item = size_of(t.dtype);
-        box.dst_offset = region.offset;
-        for (std::size_t d = 0; d < t.shape.size(); ++d) {
-            box.src_offset += region.begin[d] * strides[d];
-            box.sizes.push_back(region.end[d] - region.begin[d]);
-            box.src_strides.push_back(strides[d]);
-            box.dst_strides.push_back(region.strides[d]);
-        }
+        const StridedCopy box = region_copy(region, t.shape, size_of(t.dtype));
         for_each_item(box, [&](std::int64_t src, std::int64_t dst) {
             std::memcpy(memory_->data() + dst, whole.data() + src, static_cast<std::size_t>(box.item));
         });

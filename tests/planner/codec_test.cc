@@ -111,10 +111,35 @@ TEST_F(CodecTest, OwnershipsComeBackAsTheyWere) {
         for (std::size_t i = 0; i < owner.regions.size(); ++i) {
             const OwnedRegion& a = owner.regions[i];
             const OwnedRegion& b = back->regions[i];
-            EXPECT_EQ(std::tie(a.tensor, a.begin, a.end, a.segment, a.offset, a.strides),
-                      std::tie(b.tensor, b.begin, b.end, b.segment, b.offset, b.strides));
+            EXPECT_EQ(std::tie(a.tensor, a.begin, a.end, a.segment, a.offset, a.strides, a.fold),
+                      std::tie(b.tensor, b.begin, b.end, b.segment, b.offset, b.strides, b.fold));
         }
         EXPECT_EQ(encode_ownership(*back), bytes);
+    }
+}
+
+TEST_F(CodecTest, FoldedRegionsComeBackAndImpossibleFoldsAreRefused) {
+    const SmallModel model = test::small_model("gpt-oss-20b");
+    Ownership owner = *trainer_ownership(model.catalogue, model.config, *TrainerLayout::parse("format=megatron"), 0,
+                                         SourceKind::kResident);
+    const auto back = decode_ownership(encode_ownership(owner), model.catalogue);
+    ASSERT_TRUE(back.ok()) << back.status().message();
+    int folded = 0;
+    for (std::size_t i = 0; i < owner.regions.size(); ++i) {
+        EXPECT_EQ(back->regions[i].fold, owner.regions[i].fold);
+        folded += owner.regions[i].fold.axis >= 0 ? 1 : 0;
+    }
+    EXPECT_EQ(folded, 4) << "weight and bias of two layers";
+    const auto region =
+        std::find_if(owner.regions.begin(), owner.regions.end(), [](const OwnedRegion& r) { return r.fold.axis >= 0; });
+    const AxisFold good = region->fold;
+    for (const AxisFold& bad :
+         {AxisFold{good.axis, 3, good.stride}, AxisFold{good.axis, 1, good.stride}, AxisFold{9, 2, good.stride},
+          AxisFold{good.axis, 2, std::int64_t{1} << 40}, AxisFold{good.axis, 2, -2}}) {
+        region->fold = bad;
+        EXPECT_EQ(decode_ownership(encode_ownership(owner), model.catalogue).status().code(),
+                  StatusCode::kInvalidArgument)
+            << bad.axis << " " << bad.period << " " << bad.stride;
     }
 }
 
@@ -185,6 +210,17 @@ TEST_F(CodecTest, PlanFilesComeBackAsTheyWere) {
         expect_equal(plan_.routes[d], back->plan.routes[d]);
     }
     EXPECT_EQ(encode_plan_file(*back), bytes);
+    EXPECT_FALSE(decode_plan_file(bytes).ok()) << "it holds no catalogue";
+    PlanFile whole = file;
+    whole.catalogue = model_.catalogue;
+    const std::string whole_bytes = encode_plan_file(whole);
+    const auto alone = decode_plan_file(whole_bytes);
+    ASSERT_TRUE(alone.ok()) << alone.status().message();
+    EXPECT_EQ(alone->catalogue.digest(), model_.catalogue.digest());
+    EXPECT_EQ(alone->catalogue.groups(), model_.catalogue.groups());
+    EXPECT_EQ(encode_plan_file(*alone), whole_bytes);
+    whole.catalogue_digest ^= 1;
+    EXPECT_FALSE(decode_plan_file(encode_plan_file(whole)).ok()) << "another catalogue than it names";
     const auto other = decode_plan_file(bytes, test::small_model("Qwen3-0.6B").catalogue);
     EXPECT_THAT(other.status().message(), HasSubstr("plan again"));
 }

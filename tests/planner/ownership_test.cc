@@ -237,12 +237,53 @@ TEST(TrainerOwnership, MegatronCutsInsideAGroup) {
     EXPECT_EQ(box(m, ranks[3], attention + "v_proj.weight"), "8:16,0:8");
 }
 
-TEST(TrainerOwnership, MegatronHasNoFusedExperts) {
-    const SmallModel m = test::small_model("gpt-oss-20b");
-    const auto refused =
-        trainer_ownership(m.catalogue, m.config, *TrainerLayout::parse("format=megatron"), 0, SourceKind::kResident);
+// Llama-4's fused tensors are input-major: each expert's fc1 [2 * M / etp, H] and fc2 [H, M / etp] are read across.
+TEST(TrainerOwnership, MegatronKeepsFusedExpertsApartAndServesThemInPlace) {
+    const SmallModel m = test::small_model("Llama-4-Scout-17B-16E");  // H 64, M 32, 8 experts
+    const auto ranks = all_ranks(m, "tp=2,dp=2,ep=2,etp=2,format=megatron");
+    const std::string experts = "language_model.model.layers.1.feed_forward.experts.";
+    EXPECT_EQ(box(m, ranks[3], experts + "gate_up_proj"), "4:8,0:64,16:32 + 4:8,0:64,48:64");
+    EXPECT_EQ(box(m, ranks[3], experts + "down_proj"), "4:8,16:32,0:64");
+    const std::int64_t row = 64 * 2;
+    const auto gate_up = regions_of(m, ranks[3], experts + "gate_up_proj");
+    EXPECT_EQ(gate_up[0]->strides, (Dims{32 * row, 2, row}));
+    EXPECT_EQ(gate_up[1]->offset - gate_up[0]->offset, 16 * row);
+    EXPECT_EQ(regions_of(m, ranks[3], experts + "down_proj")[0]->strides, (Dims{64 * 16 * 2, 2, 16 * 2}));
+}
+
+// gpt-oss: gate and up columns take turns in the checkpoint; the array has all gate rows, then all up rows.
+TEST(TrainerOwnership, MegatronFoldsInterleavedGateAndUp) {
+    const SmallModel m = test::small_model("gpt-oss-20b");  // H 64, M 64, 8 experts
+    const auto ranks = all_ranks(m, "tp=2,dp=2,ep=4,format=megatron");
+    const std::string experts = "model.layers.0.mlp.experts.";
+    const std::int64_t row = 64 * 2;
+    const OwnedRegion* gate_up = regions_of(m, ranks[1], experts + "gate_up_proj").front();
+    EXPECT_EQ(box(m, ranks[1], experts + "gate_up_proj"), "2:4,0:64,0:128");
+    EXPECT_EQ(gate_up->strides, (Dims{128 * row, 2, row}));
+    EXPECT_EQ(gate_up->fold, (AxisFold{2, 2, 64 * row}));
+    const OwnedRegion* bias = regions_of(m, ranks[1], experts + "gate_up_proj_bias").front();
+    EXPECT_EQ(bias->strides, (Dims{128 * 2, 2}));
+    EXPECT_EQ(bias->fold, (AxisFold{1, 2, 64 * 2}));
+    const auto refused = trainer_ownership(m.catalogue, m.config, *TrainerLayout::parse("tp=2,etp=2,format=megatron"),
+                                           0, SourceKind::kResident);
     EXPECT_EQ(refused.status().code(), StatusCode::kPlanRefused);
-    EXPECT_THAT(refused.status().message(), HasSubstr("format=hf"));
+    EXPECT_THAT(refused.status().message(), HasSubstr("use etp=1"));
+}
+
+// gate_up_proj_blocks [E, 2M, H / 32, 16] and its kin are output-major already.
+TEST(TrainerOwnership, MegatronKeepsPackedExpertsInTheirOrientation) {
+    const std::string experts = "model.layers.0.mlp.experts.";
+    const SmallModel shapes = test::hand_made({{experts + "gate_up_proj_blocks", DType::kU8, {4, 8, 2, 16}, 0, {}},
+                                               {experts + "down_proj_scales", DType::kU8, {4, 6, 2}, 0, {}}});
+    const SmallModel m{
+        *ModelConfig::create({{"num_attention_heads", 1}, {"num_local_experts", 4}}, "GptOssForCausalLM"),
+        shapes.catalogue, shapes.tensors};
+    const auto ranks = all_ranks(m, "dp=2,ep=2,format=megatron");
+    const OwnedRegion* blocks = regions_of(m, ranks[1], experts + "gate_up_proj_blocks").front();
+    EXPECT_EQ(box(m, ranks[1], experts + "gate_up_proj_blocks"), "2:4,0:8,0:2,0:16");
+    EXPECT_EQ(blocks->strides, (Dims{256, 32, 16, 1}));
+    EXPECT_EQ(blocks->fold, (AxisFold{1, 2, 4 * 32}));
+    EXPECT_EQ(regions_of(m, ranks[1], experts + "down_proj_scales").front()->strides, (Dims{64, 2, 1}));
 }
 
 TEST(TrainerOwnership, RefusesWhatCannotBeCut) {
@@ -278,8 +319,12 @@ TEST(TrainerOwnership, EveryElementIsOwnedAndArraysAreApart) {
         } else {
             layouts.insert(layouts.end(), {"tp=8,ep=4", "tp=4,pp=2,ep=2,etp=2", "dp=4,ep=2,etp=2"});
         }
-        if (name == "Qwen3-30B-A3B" || name == "Kimi-K2") {
+        const bool moe = layouts.size() > 6;
+        if (moe && name != "gpt-oss-20b") {
             layouts.emplace_back("tp=4,dp=2,ep=4,etp=2,format=megatron");
+        }
+        if (moe) {
+            layouts.emplace_back("tp=2,pp=2,dp=2,ep=4,format=megatron");
         }
         for (const std::string& layout : layouts) {
             for (const SourceKind source : {SourceKind::kResident, SourceKind::kGathered}) {
@@ -296,20 +341,11 @@ TEST(TrainerOwnership, EveryElementIsOwnedAndArraysAreApart) {
                         memory.resize(static_cast<std::size_t>(
                             gathered ? owner.gathered_bytes[static_cast<std::size_t>(tensor.group)]
                                      : owner.segment_bytes[0]));
-                        StridedCopy walk;
-                        walk.item = size_of(tensor.dtype);
-                        const Dims full = contiguous_strides(tensor.shape, walk.item);
-                        for (std::size_t d = 0; d < full.size(); ++d) {
-                            walk.src_offset += region.begin[d] * full[d];
-                            walk.sizes.push_back(region.end[d] - region.begin[d]);
-                        }
-                        walk.src_strides = full;
-                        walk.dst_strides = region.strides;
-                        walk.dst_offset = region.offset;
-                        const StridedCopy runs = coalesce(walk);
+                        const std::int64_t item = size_of(tensor.dtype);
+                        const StridedCopy runs = coalesce(region_copy(region, tensor.shape, item));
                         for_each_item(runs, [&](std::int64_t src, std::int64_t at) {
-                            const auto first = count.begin() + src / walk.item;
-                            std::for_each(first, first + runs.item / walk.item, [](int& n) { ++n; });
+                            const auto first = count.begin() + src / item;
+                            std::for_each(first, first + runs.item / item, [](int& n) { ++n; });
                             ASSERT_LE(at + runs.item, static_cast<std::int64_t>(memory.size()));
                             const auto place = memory.begin() + at;
                             ASSERT_EQ(std::count(place, place + runs.item, 0), runs.item)

@@ -160,6 +160,10 @@ std::vector<std::pair<std::string, SmallModel>> small_models() {
     return out;
 }
 
+SmallModel with_bytes(const ModelConfig& config, const Catalogue& catalogue) {
+    return {config, catalogue, all_bytes(catalogue)};
+}
+
 SmallModel hand_made(std::vector<CatalogueTensor> tensors) {
     auto config = ModelConfig::create({{"hidden_size", 8}}, "HandMade");
     auto catalogue = Catalogue::create(std::move(tensors), 1);
@@ -179,16 +183,7 @@ OwnerMemory fill_owner(const SmallModel& model, const Ownership& owner) {
     }
     for (const OwnedRegion& region : owner.regions) {
         const CatalogueTensor& tensor = model.catalogue[region.tensor];
-        StridedCopy copy;
-        copy.item = size_of(tensor.dtype);
-        const Dims full = contiguous_strides(tensor.shape, copy.item);
-        for (std::size_t d = 0; d < full.size(); ++d) {
-            copy.src_offset += region.begin[d] * full[d];
-            copy.sizes.push_back(region.end[d] - region.begin[d]);
-        }
-        copy.dst_offset = region.offset;
-        copy.src_strides = full;
-        copy.dst_strides = region.strides;
+        const StridedCopy copy = region_copy(region, tensor.shape, size_of(tensor.dtype));
         Bytes& memory = region.segment == kGatheredSegment ? out.gathered[tensor.group]
                                                            : out.segments[static_cast<std::size_t>(region.segment)];
         apply(copy, tensor.dtype, tensor.dtype, model.tensors[static_cast<std::size_t>(region.tensor)], memory,

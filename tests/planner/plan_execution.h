@@ -30,6 +30,9 @@ SmallModel small_model(const std::string& name);
 /// All of them, by name.
 std::vector<std::pair<std::string, SmallModel>> small_models();
 
+/// Any catalogue with bytes.
+SmallModel with_bytes(const ModelConfig& config, const Catalogue& catalogue);
+
 /// A model of hand-made tensors in group 0.
 SmallModel hand_made(std::vector<CatalogueTensor> tensors);
 
