@@ -40,20 +40,20 @@ std::string near_names(std::string_view name, std::span<const std::string_view> 
     constexpr std::size_t kMost = 3;
     constexpr std::size_t kLongest = 200;  // The distance is quadratic, and nobody mistypes a name that long.
     const std::string wanted = folded(name.substr(0, kLongest));
-    std::vector<std::pair<std::size_t, std::string_view>> near;
-    for (const std::string_view candidate : names) {
-        const std::string text = folded(candidate);
+    std::vector<std::pair<std::size_t, std::size_t>> near;  // distance, index: those alike stay in their order
+    for (std::size_t n = 0; n < names.size(); ++n) {
+        const std::string text = folded(names[n]);
         const bool part =
             wanted.size() >= 3 && (text.find(wanted) != std::string::npos || wanted.find(text) != std::string::npos);
         const std::size_t distance = part ? 1 : edit_distance(wanted, text);
         if (distance <= std::max<std::size_t>(2, wanted.size() / 3)) {
-            near.emplace_back(distance, candidate);
+            near.emplace_back(distance, n);
         }
     }
-    std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::sort(near.begin(), near.end());
     std::string text;
     for (std::size_t i = 0; i < near.size() && i < kMost; ++i) {
-        text.append(i == 0 ? " (did you mean " : ", ").append(near[i].second);
+        text.append(i == 0 ? " (did you mean " : ", ").append(names[near[i].second]);
     }
     return text.empty() ? text : text + "?)";
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -103,16 +104,19 @@ struct Change {
             for (auto& [parameter, list] : ranges) {
                 list = merged(std::move(list));
             }
-            const auto stays = std::stable_partition(kept.begin(), kept.end(), [&](const CopyRecord* record) {
-                const auto found = ranges.find(record->parameter);
-                return found == ranges.end() || !touches(found->second, written(*record));
-            });
-            grew = stays != kept.end();
-            std::for_each(stays, kept.end(), [&](const CopyRecord* record) {
+            std::vector<const CopyRecord*> stays;
+            std::vector<const CopyRecord*> goes;
+            std::partition_copy(kept.begin(), kept.end(), std::back_inserter(stays), std::back_inserter(goes),
+                                [&](const CopyRecord* record) {
+                                    const auto found = ranges.find(record->parameter);
+                                    return found == ranges.end() || !touches(found->second, written(*record));
+                                });
+            kept = std::move(stays);
+            grew = !goes.empty();
+            for (const CopyRecord* record : goes) {
                 routed.push_back(record);
                 mark(catalogue, *record);
-            });
-            kept.erase(stays, kept.end());
+            }
         }
     }
 

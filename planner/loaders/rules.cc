@@ -19,11 +19,14 @@ DType weight_dtype(const LoadContext& load, const std::string& path) {
 }  // namespace
 
 void copy(const RecordingParameter& destination, const RecordingTensor& source) {
-    RecordingTensor value = source.dim() == 0 && destination.dim() == 1 ? source.reshape({1}) : source;
-    if (value.dtype() != destination.dtype() && is_floating(value.dtype()) && is_floating(destination.dtype())) {
-        value = value.to(destination.dtype());
+    if (source.dim() == 0 && destination.dim() == 1) {
+        copy(destination, source.reshape({1}));
+    } else if (source.dtype() != destination.dtype() && is_floating(source.dtype()) &&
+               is_floating(destination.dtype())) {
+        destination.copy_(source.to(destination.dtype()));
+    } else {
+        destination.copy_(source);
     }
-    destination.copy_(value);
 }
 
 void replicated(LoadContext& load, const std::string& name, const Dims& shape) {

@@ -245,7 +245,7 @@ private:
             case 7: {
                 Index sizes;
                 for (std::int64_t left = size; left > 0;) {
-                    sizes.push_back(random_(0, left));
+                    sizes.push_back(random_(sizes.size() < 6 ? 0 : left, left));
                     left -= sizes.back();
                 }
                 if (random_.one_in(10)) {
