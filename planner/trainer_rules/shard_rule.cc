@@ -9,8 +9,6 @@
 namespace sluice {
 namespace {
 
-// Side of the blocks that share one fp8 scale.
-constexpr std::int64_t kScaleBlock = 128;
 constexpr std::string_view kScaleSuffix = "_scale_inv";
 
 /// "…experts.7.down_proj.weight" -> scope "…experts.7", module "down_proj", attribute "weight".
@@ -90,6 +88,11 @@ Result<HeadCounts> HeadCounts::create(const ModelConfig& config) {
     for (const char* key : {"num_experts", "n_routed_experts", "num_local_experts"}) {
         out.experts = std::max(out.experts, config.integer_or(key, 0));
     }
+    if (const nlohmann::json* block = config.find("quantization_config.weight_block_size");
+        block != nullptr && block->is_array() && !block->empty() && (*block)[0].is_number_integer() &&
+        (*block)[0] > 0) {
+        out.scale_block = (*block)[0].get<std::int64_t>();
+    }
     out.expert_pairs = config.architecture().starts_with("GptOss");
     return out;
 }
@@ -117,7 +120,7 @@ Result<ShardRule> shard_rule(const Catalogue& catalogue, const HeadCounts& heads
         }
         weight_shape = catalogue[*weight].shape;
         parts.attribute.remove_suffix(kScaleSuffix.size());
-        rule.block = kScaleBlock;
+        rule.block = heads.scale_block;
     }
     const std::int64_t block = rule.block;
 
