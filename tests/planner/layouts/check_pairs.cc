@@ -52,12 +52,20 @@ std::string with_stages(std::string text, int layers) {
     return text;
 }
 
-// What the route writes, as a demand: the pieces in place of the records.
+// What the route writes, as a demand: the pieces in place of the records, their runs taken apart into elements.
 Demand as_demand(const Demand& demand, const Route& route) {
     Demand out{demand.parameters, {}, demand.fills, demand.not_from_trainer};
     for (const Chunk& chunk : route.chunks) {
         for (const Piece& piece : chunk.pieces) {
-            out.records.push_back({0, piece.parameter, piece.source_dtype, piece.parameter_dtype, piece.copy});
+            StridedCopy copy = piece.copy;
+            const std::int64_t element = size_of(piece.source_dtype);
+            if (copy.item > element) {
+                copy.sizes.push_back(copy.item / element);
+                copy.src_strides.push_back(element);
+                copy.dst_strides.push_back(element);
+                copy.item = element;
+            }
+            out.records.push_back({0, piece.parameter, piece.source_dtype, piece.parameter_dtype, std::move(copy)});
         }
     }
     return out;
