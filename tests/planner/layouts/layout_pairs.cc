@@ -91,7 +91,7 @@ std::vector<LayoutPairs> moe_models() {
     return out;
 }
 
-// Experts in two or three tensors: a trainer of format megatron keeps them apart, and is refused elsewhere.
+// Experts in two or three tensors.
 Trainers fused_trainers() {
     return {{"tp=4,pp=2,dp=2,ep=8"},         {"tp=2,pp=2,dp=4,ep=4,etp=2"},
             {"tp=8,ep=4,etp=2", kGathered},  {"fsdp=7"},
@@ -109,6 +109,7 @@ std::vector<LayoutPairs> fused_models() {
                     {"dp=3,ep=on"},
                     {"tp=8,ep=on,replicas=2", "tp=4,dp=2", "tp=2"}},
                    {{"num_hidden_layers", "3"}, {"vocab_size", "4096"}, {"vision_config.num_hidden_layers", "1"}}});
+    out.back().trainers.push_back({"tp=4,dp=2,ep=4,etp=2,format=megatron"});
     // Widths of 2880 on 8 and 16 ranks are uneven; as mxfp4 the last of 16 ranks has nothing.
     for (const char* model : {"gpt-oss-20b", "gpt-oss-120b"}) {
         for (const WeightForm form : {WeightForm::kCheckpoint, WeightForm::kPublished}) {
@@ -121,6 +122,9 @@ std::vector<LayoutPairs> fused_models() {
                             {"dp=16,ep=on"},
                             {"tp=4,ep=on,replicas=2", "tp=2,dp=2", "tp=8"}},
                            {{"num_hidden_layers", "3"}, {"vocab_size", "4096"}, {"num_local_experts", "32"}}});
+            if (form == WeightForm::kCheckpoint) {
+                out.back().trainers.push_back({"tp=4,dp=2,ep=8,format=megatron"});
+            }
         }
     }
     return out;
