@@ -254,6 +254,15 @@ private:
     // Decides the owner of every byte, in the order in which groups are read.
     void hand_out(std::span<const KeptRoute> kept) {
         pieces_.resize(demands_.size());
+        std::vector<std::size_t> least(demands_.size(), 0);
+        for (const std::vector<Fragment>& group : fragments_) {
+            for (const Fragment& f : group) {
+                ++least[static_cast<std::size_t>(f.demand)];
+            }
+        }
+        for (std::size_t d = 0; d < demands_.size(); ++d) {
+            pieces_[d].reserve(least[d]);
+        }
         std::vector<double> bytes_of_set(index_.sets().size(), 0.0);
         double total = 0;
         for (const std::vector<Fragment>& group : fragments_) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -71,13 +72,16 @@ public:
     }
 
     void close() {
-        if (chunk_.pieces.empty()) {
+        if (pieces_.empty()) {
             return;
         }
         // A box that was cut may go on behind the start of the next one.
-        std::sort(chunk_.pieces.begin(), chunk_.pieces.end(), [](const Piece& a, const Piece& b) {
+        std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
             return std::tie(a.parameter, a.copy.dst_offset) < std::tie(b.parameter, b.copy.dst_offset);
         });
+        // Exactly as many as there are: plans are kept, and large ones are mostly pieces.
+        chunk_.pieces.assign(std::make_move_iterator(pieces_.begin()), std::make_move_iterator(pieces_.end()));
+        pieces_.clear();
         for (const int rank : sets_[common_]) {
             if (rank != chunk_.owner) {
                 chunk_.alternates.push_back(rank);
@@ -91,7 +95,7 @@ private:
     [[nodiscard]] std::int64_t room() const { return limit_ - chunk_.wire_bytes; }
 
     void append(Piece piece) {
-        if (chunk_.pieces.empty()) {
+        if (pieces_.empty()) {
             chunk_.group = head_->group;
             chunk_.owner = head_->owner;
             chunk_.path = head_->path;
@@ -101,7 +105,7 @@ private:
         }
         chunk_.wire_bytes += piece.wire_bytes();
         piece.copy = coalesce(piece.copy, piece.converts());
-        chunk_.pieces.push_back(std::move(piece));
+        pieces_.push_back(std::move(piece));
     }
 
     void add_box(Piece piece) {
@@ -133,7 +137,7 @@ private:
                 piece.copy = slice_outer(piece.copy, fit, rows);
                 continue;
             }
-            if (!chunk_.pieces.empty()) {
+            if (!pieces_.empty()) {
                 close();
                 continue;
             }
@@ -152,6 +156,7 @@ private:
     OwnerSets& sets_;
     std::vector<Chunk>& out_;
     Chunk chunk_;
+    std::vector<Piece> pieces_;  // of chunk_
     OwnerSetId common_ = 0;
     OwnerSetId owners_now_ = 0;
     const RoutedPiece* head_ = nullptr;
