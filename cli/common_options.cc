@@ -1,5 +1,6 @@
 #include "cli/common_options.h"
 
+#include "cli/json_output.h"
 #include "runtime/base/units.h"
 
 #include <CLI/CLI.hpp>
@@ -25,6 +26,13 @@ std::optional<int> whole_number(std::string_view text) {
     int value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+Result<ExpertMap> read_expert_map(const std::string& path) {
+    constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+    SLUICE_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostBytes));
+    Result<ExpertMap> map = ExpertMap::parse(text);
+    return map.ok() ? std::move(map) : map.status().with_context(path);
 }
 
 }  // namespace
@@ -61,6 +69,14 @@ void LayoutOptions::add_to(CLI::App& command) {
         ->expected(1)
         ->take_all();
     command
+        .add_option(
+            "--expert-map", expert_maps,
+            "Where a rebalancing engine keeps its experts: a JSON file {\"physical_to_logical\": {\"LAYER\": [expert "
+            "of slot 0, ...]}}; with several pools POOL:FILE, counted from 0; repeatable")
+        ->type_name("[POOL:]FILE")
+        ->expected(1)
+        ->take_all();
+    command
         .add_option("--source", source,
                     "How trainers offer weights: readable in place all the time, or gathered group by group")
         ->check(CLI::IsMember({"resident", "gathered"}))
@@ -87,6 +103,21 @@ Result<std::vector<WorkerLayout>> LayoutOptions::worker_layouts() const {
     for (const std::string& text : workers) {
         SLUICE_ASSIGN_OR_RETURN(WorkerLayout layout, with_option(WorkerLayout::parse(text), "--worker", text));
         layouts.push_back(std::move(layout));
+    }
+    for (const std::string& text : expert_maps) {
+        const std::size_t colon = text.find(':');
+        const std::optional<int> given =
+            colon == std::string::npos ? std::nullopt : whole_number(std::string_view(text).substr(0, colon));
+        const int pool = given.value_or(0);
+        if (pool < 0 || static_cast<std::size_t>(pool) >= layouts.size() || (!given && layouts.size() > 1)) {
+            return invalid_argument(fmt::format("--expert-map {}: give it as POOL:FILE with a pool from 0 to {}", text,
+                                                layouts.size() - 1));
+        }
+        ExpertMap& map = layouts[static_cast<std::size_t>(pool)].expert_map;
+        if (!map.empty()) {
+            return invalid_argument(fmt::format("--expert-map {}: pool {} has one already", text, pool));
+        }
+        SLUICE_ASSIGN_OR_RETURN(map, read_expert_map(given ? text.substr(colon + 1) : text));
     }
     return layouts;
 }

@@ -26,6 +26,7 @@ struct LayoutOptions {
     std::string weights = "checkpoint";
     std::string trainer;
     std::vector<std::string> workers;
+    std::vector<std::string> expert_maps;
     std::string source = "resident";
     std::string path = "auto";
     std::string chunk_bytes;
@@ -35,6 +36,7 @@ struct LayoutOptions {
 
     [[nodiscard]] ModelChoice model_choice() const;
     [[nodiscard]] Result<TrainerLayout> trainer_layout() const;
+    /// With the expert maps, whose files are read.
     [[nodiscard]] Result<std::vector<WorkerLayout>> worker_layouts() const;
     [[nodiscard]] SourceKind source_kind() const;
     /// `fallback` is the chunk size when none was given.

@@ -1,5 +1,7 @@
 #include "cli/commands.h"
+#include "cli/explain.h"
 #include "cli/json_output.h"
+#include "cli/plan_difference.h"
 #include "planner/plan_file_header.h"
 #include "planner/plan_format.h"
 #include "planner/plan_summary.h"
@@ -63,20 +65,37 @@ Status inspect_plan(const std::string& path) {
     return ok_status();
 }
 
+Status explain_plan(const std::string& path, const std::string& parameter) {
+    SLUICE_ASSIGN_OR_RETURN(const PlanFile file, read_plan_file(path));
+    SLUICE_ASSIGN_OR_RETURN(const std::string text, explain(file.catalogue, file.demands, file.plan, parameter));
+    fmt::print("{}", text);
+    return ok_status();
+}
+
 }  // namespace
 
 void add_inspect_command(CLI::App& app, Run& run) {
     CLI::App* command = app.add_subcommand(
         "inspect", "Show what is in a safetensors file, a checkpoint directory, or a plan that `plan --save` wrote");
     const auto path = std::make_shared<std::string>();
+    const auto parameter = std::make_shared<std::string>();
     command->add_option("FILE", *path, "A .safetensors file, a directory of them, or a plan")->required();
-    command->callback([path, &run] {
-        run = [path] {
+    command
+        ->add_option("--explain", *parameter,
+                     "Of a plan: show where each part of a worker's parameter comes from, by which path")
+        ->type_name("RANK:PARAM");
+    command->callback([path, parameter, &run] {
+        run = [path, parameter] {
             std::error_code error;
             if (!std::filesystem::exists(*path, error)) {
                 return report(invalid_argument(fmt::format("cannot read {}: it does not exist", *path)));
             }
-            return report(starts_with_plan_magic(*path) ? inspect_plan(*path) : inspect_safetensors(*path));
+            const bool plan = starts_with_plan_magic(*path);
+            if (!parameter->empty()) {
+                return report(plan ? explain_plan(*path, *parameter)
+                                   : invalid_argument(fmt::format("--explain: {} is no plan", *path)));
+            }
+            return report(plan ? inspect_plan(*path) : inspect_safetensors(*path));
         };
     });
 }

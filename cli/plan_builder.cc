@@ -2,6 +2,7 @@
 
 #include "planner/coverage.h"
 #include "planner/dry_run.h"
+#include "planner/replan.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +12,7 @@
 
 namespace sluice::cli {
 
-Result<BuiltPlan> build_plan(const Model& model, const PlanRequest& request) {
+Result<BuiltPlan> build_plan(const Model& model, const PlanRequest& request, const PlanFile* before) {
     const auto start = std::chrono::steady_clock::now();
     BuiltPlan built;
     for (int rank = 0; rank < request.trainer.world_size(); ++rank) {
@@ -47,7 +48,19 @@ Result<BuiltPlan> build_plan(const Model& model, const PlanRequest& request) {
         requests.push_back({.demand = &built.demands[i], .workers = workers_of_demand[i], .allowed_owners = {}});
         demands.push_back(&built.demands[i]);
     }
-    SLUICE_ASSIGN_OR_RETURN(built.plan, route(model.catalogue, built.owners, requests, request.route));
+    if (before != nullptr) {
+        std::vector<DemandRequest> old_requests;
+        for (std::size_t i = 0; i < before->demands.size(); ++i) {
+            old_requests.push_back(
+                {.demand = &before->demands[i], .workers = before->plan.routes[i].workers, .allowed_owners = {}});
+        }
+        SLUICE_ASSIGN_OR_RETURN(
+            Replan changed, replan(model.catalogue, built.owners, old_requests, before->plan, requests, request.route));
+        built.replanned = {changed.records_kept, changed.records_routed, changed.chunks_kept, changed.chunks_made};
+        built.plan = std::move(changed.plan);
+    } else {
+        SLUICE_ASSIGN_OR_RETURN(built.plan, route(model.catalogue, built.owners, requests, request.route));
+    }
     if (request.source == SourceKind::kGathered) {
         SLUICE_ASSIGN_OR_RETURN(built.gather,
                                 gather_plan(model.catalogue, model.config, request.trainer, request.route));
@@ -60,16 +73,6 @@ Result<BuiltPlan> build_plan(const Model& model, const PlanRequest& request) {
     built.facts.pool_of_demand = built.pool_of_demand;
     built.facts.plan_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return built;
-}
-
-std::optional<DemandId> demand_of_worker(const BuiltPlan& plan, int worker) {
-    for (std::size_t i = 0; i < plan.plan.routes.size(); ++i) {
-        const std::vector<int>& ranks = plan.plan.routes[i].workers;
-        if (std::find(ranks.begin(), ranks.end(), worker) != ranks.end()) {
-            return static_cast<DemandId>(i);
-        }
-    }
-    return std::nullopt;
 }
 
 }  // namespace sluice::cli

@@ -3,6 +3,7 @@
 #include "cli/explain.h"
 #include "cli/json_output.h"
 #include "cli/plan_builder.h"
+#include "cli/plan_difference.h"
 #include "planner/cost_model.h"
 #include "planner/plan_codec.h"
 #include "planner/plan_summary.h"
@@ -17,11 +18,9 @@ namespace sluice::cli {
 
 namespace {
 
-constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
-
 struct PlanOptions {
     LayoutOptions layout;
-    std::string cluster, json, save, explain, diff, staging, slots;
+    std::string cluster, json, save, explain, diff, replan, staging, slots;
 };
 
 PlanFile plan_file(const PlanOptions& options, const Model& model, const PlanRequest& request, const BuiltPlan& built) {
@@ -35,42 +34,8 @@ PlanFile plan_file(const PlanOptions& options, const Model& model, const PlanReq
     file.limits = {request.trainer.world_size(), built.workers, model.catalogue.groups(), request.route.chunk_bytes};
     file.demands = built.demands;
     file.plan = built.plan;
+    file.catalogue = model.catalogue;
     return file;
-}
-
-/// What differs between two plans, one line each.
-Result<std::string> differences(const std::string& path, const PlanFile& ours, const Catalogue& catalogue) {
-    SLUICE_ASSIGN_OR_RETURN(const std::string bytes, read_file(path, kMostPlanBytes));
-    Result<PlanFile> decoded = decode_plan_file(bytes, catalogue);
-    if (!decoded.ok()) {
-        return decoded.status().with_context(path);
-    }
-    const PlanFile& theirs = *decoded;
-    if (theirs.plan.fingerprint == ours.plan.fingerprint && encode_plan_file(theirs) == encode_plan_file(ours)) {
-        return std::string();
-    }
-    std::string text;
-    const auto line = [&](const char* what, const auto& old_value, const auto& new_value) {
-        if (!(old_value == new_value)) {
-            text += fmt::format("{}: {} in {}, now {}\n", what, old_value, path, new_value);
-        }
-    };
-    line("trainer layout", theirs.trainer_layout, ours.trainer_layout);
-    line("worker layouts", fmt::format("{}", fmt::join(theirs.worker_layouts, " ")),
-         fmt::format("{}", fmt::join(ours.worker_layouts, " ")));
-    line("chunk bytes", theirs.limits.chunk_bytes, ours.limits.chunk_bytes);
-    line("distinct worker ranks", theirs.demands.size(), ours.demands.size());
-    line("fingerprint", fmt::format("{:016x}", theirs.plan.fingerprint), fmt::format("{:016x}", ours.plan.fingerprint));
-    for (std::size_t i = 0; i < std::min(theirs.demands.size(), ours.demands.size()); ++i) {
-        if (encode_demand(theirs.demands[i]) != encode_demand(ours.demands[i])) {
-            text += fmt::format("demand {}: other parameters or records\n", i);
-        }
-        if (encode_route(theirs.plan.routes[i]) != encode_route(ours.plan.routes[i])) {
-            text += fmt::format("demand {}: another route ({} chunks, now {})\n", i,
-                                theirs.plan.routes[i].chunks.size(), ours.plan.routes[i].chunks.size());
-        }
-    }
-    return text;
 }
 
 Status run_plan(const PlanOptions& options) {
@@ -99,7 +64,15 @@ Status run_plan(const PlanOptions& options) {
     if (const std::optional<std::string> warning = tied_head_warning(model)) {
         fmt::print(stderr, "sluice: warning: {}\n", *warning);
     }
-    SLUICE_ASSIGN_OR_RETURN(BuiltPlan built, build_plan(model, request));
+    std::optional<PlanFile> before;
+    if (!options.replan.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(before, read_plan_file(options.replan));
+    }
+    Result<BuiltPlan> made = build_plan(model, request, before ? &*before : nullptr);
+    if (!made.ok()) {
+        return before ? made.status().with_context(fmt::format("--replan {}", options.replan)) : made.status();
+    }
+    BuiltPlan built = std::move(*made);
 
     built.facts.worker_staging_bytes = settings.staging_bytes;
     built.facts.trainer_slot_bytes = settings.slots * settings.chunk_bytes;
@@ -112,8 +85,13 @@ Status run_plan(const PlanOptions& options) {
     if (options.explain.empty()) {
         fmt::print(output.people(), "{}", to_table(summary));
     } else {
-        SLUICE_ASSIGN_OR_RETURN(const std::string text, explain(model.catalogue, built, options.explain));
+        SLUICE_ASSIGN_OR_RETURN(const std::string text,
+                                explain(model.catalogue, built.demands, built.plan, options.explain));
         fmt::print(output.people(), "{}", text);
+    }
+    if (const std::optional<ReplanCounts>& counts = built.replanned) {
+        fmt::print(output.people(), "replanned  {} records kept, {} routed; {} chunks kept, {} made\n",
+                   counts->records_kept, counts->records_routed, counts->chunks_kept, counts->chunks_made);
     }
     SLUICE_RETURN_IF_ERROR(output.write_json(to_json(summary)));
     const PlanFile file = plan_file(options, model, request, built);
@@ -121,7 +99,8 @@ Status run_plan(const PlanOptions& options) {
         SLUICE_RETURN_IF_ERROR(write_file(options.save, encode_plan_file(file)));
     }
     if (!options.diff.empty()) {
-        SLUICE_ASSIGN_OR_RETURN(const std::string text, differences(options.diff, file, model.catalogue));
+        SLUICE_ASSIGN_OR_RETURN(const PlanFile theirs, read_plan_file(options.diff));
+        const std::string text = plan_differences(options.diff, theirs, file);
         if (!text.empty()) {
             fmt::print(output.people(), "{}", text);
             return Status(StatusCode::kMismatch, fmt::format("the plan differs from {}", options.diff));
@@ -149,6 +128,12 @@ void add_plan_command(CLI::App& app, Run& run) {
         ->type_name("FILE");
     command->add_option("--save", options->save, "Write the compiled plan to FILE")->type_name("FILE");
     command->add_option("--diff", options->diff, "Compare with a plan that --save wrote; exit code 5 when they differ")
+        ->type_name("FILE");
+    command
+        ->add_option(
+            "--replan", options->replan,
+            "Start from a plan that --save wrote before the expert map changed: only the experts that moved are "
+            "routed anew")
         ->type_name("FILE");
     command
         ->add_option("--explain", options->explain,

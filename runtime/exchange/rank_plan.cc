@@ -1,5 +1,6 @@
 #include "runtime/exchange/rank_plan.h"
 
+#include "runtime/exchange/catalogue_agreement.h"
 #include "runtime/exchange/setup_codec.h"
 
 #include <fmt/format.h>
@@ -152,8 +153,8 @@ private:
 };
 
 // Rank 0: the plan of every rank, or the one failure that all are told.
-Result<std::vector<RankPlan>> compile(const Catalogue& catalogue, const RouteOptions& options,
-                                      const std::vector<Bootstrap::Blob>& blobs) {
+Result<std::vector<RankPlan>> compile(Bootstrap& bootstrap, const Catalogue& catalogue, const RouteOptions& options,
+                                      const std::vector<Bootstrap::Blob>& blobs, Deadline deadline) {
     std::vector<RankInput> inputs;
     for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
         auto decoded = decode_input(blobs[rank], catalogue);
@@ -164,10 +165,14 @@ Result<std::vector<RankPlan>> compile(const Catalogue& catalogue, const RouteOpt
             return theirs.with_context(name_of(decoded->input));
         }
         if (decoded->catalogue_digest != catalogue.digest()) {
+            const std::string name = name_of(decoded->input);
+            SLUICE_ASSIGN_OR_RETURN(
+                const std::string difference,
+                ask_for_difference(bootstrap, kRouter, catalogue, static_cast<int>(rank), name, deadline));
             return invalid_argument(
-                fmt::format("{} has another catalogue (digest {:016x}) than rank 0 ({:016x}); give all ranks the same "
-                            "--model and --set",
-                            name_of(decoded->input), decoded->catalogue_digest, catalogue.digest()));
+                fmt::format("{} has another catalogue (digest {:016x}) than rank 0 ({:016x}): {}; give all ranks the "
+                            "same --model and --set",
+                            name, decoded->catalogue_digest, catalogue.digest(), difference));
         }
         inputs.push_back(std::move(decoded->input));
     }
@@ -180,15 +185,19 @@ Result<RankPlan> compile_rank_plan(Bootstrap& bootstrap, const Catalogue& catalo
                                    const RouteOptions& options, Deadline deadline) {
     SLUICE_ASSIGN_OR_RETURN(const auto inputs,
                             bootstrap.gather(kRouter, encode_input(input, catalogue.digest()), deadline));
-    std::vector<Bootstrap::Blob> outputs;
+    Result<Bootstrap::Blob> received = internal_error("nothing received");
     if (bootstrap.rank() == kRouter) {
-        const auto plans = compile(catalogue, options, inputs);
+        const auto plans = compile(bootstrap, catalogue, options, inputs, deadline);
+        std::vector<Bootstrap::Blob> outputs;
         for (int rank = 0; rank < bootstrap.size(); ++rank) {
             outputs.push_back(plans.ok() ? encode_rank_plan((*plans)[static_cast<std::size_t>(rank)])
                                          : encode_rank_plan(plans.status()));
         }
+        received = bootstrap.scatter(kRouter, outputs, deadline);
+    } else {
+        received = receive_answering(bootstrap, kRouter, catalogue, deadline);
     }
-    SLUICE_ASSIGN_OR_RETURN(const auto mine, bootstrap.scatter(kRouter, outputs, deadline));
+    SLUICE_ASSIGN_OR_RETURN(const auto mine, std::move(received));
     SLUICE_ASSIGN_OR_RETURN(RankPlan plan, decode_rank_plan(mine, input, catalogue, options.chunk_bytes));
     plan.wire_bytes = static_cast<std::int64_t>(mine.size());
     return plan;

@@ -51,7 +51,8 @@ struct RankPlan {
 };
 
 /// Collective over all ranks: gathers the inputs at rank 0, which checks that all mean the same catalogue, routes, and
-/// scatters. Every rank returns the same failure, the one that names the first rank at fault.
+/// scatters. Every rank returns the same failure, the one that names the first rank at fault; for another catalogue, with
+/// the first tensor and field in which it differs.
 Result<RankPlan> compile_rank_plan(Bootstrap& bootstrap, const Catalogue& catalogue, const RankInput& input,
                                    const RouteOptions& options, Deadline deadline);
 

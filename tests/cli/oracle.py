@@ -113,19 +113,21 @@ def parse_layout(text):
     return layout
 
 
-def local_experts(experts, redundant, size, rank, placement, groups):
-    """Logical experts in the slots of a rank (section 1.1)."""
+def local_experts(experts, redundant, size, rank, placement, groups, physical_to_logical=None):
+    """Logical experts in the slots of a rank (section 1.1); a rebalancing engine's map says what a slot holds."""
     physical = experts + redundant
     if placement == "round_robin" and groups > 1 and redundant == 0:
         return list(range(rank, experts, size))
     base, rest = divmod(physical, size)
     begin = rank * base + min(rank, rest)
     slots = range(begin, begin + base + (1 if rank < rest else 0))
+    if physical_to_logical:
+        return [physical_to_logical[p] for p in slots]
     return [p if p < experts else (p - experts) % experts for p in slots]
 
 
-def worker_parameters(checkpoint, layout, pool_rank):
-    """name -> tensor of one rank of a pool."""
+def worker_parameters(checkpoint, layout, pool_rank, expert_map=None):
+    """name -> tensor of one rank of a pool. `expert_map`: layer -> logical expert of each physical slot."""
     config, get = checkpoint.config, checkpoint.tensor
     t, r, dp_rank = layout["tp"], pool_rank % layout["tp"], pool_rank // layout["tp"]
     heads = config["num_attention_heads"]
@@ -157,11 +159,11 @@ def worker_parameters(checkpoint, layout, pool_rank):
         out[path + "gate_up_proj.weight"] = joined([part(get(path + x)) for x in ("gate_proj.weight", "up_proj.weight")])
         out[path + "down_proj.weight"] = column_part(get(path + "down_proj.weight"))
 
-    def experts(path):  # P7, P8
+    def experts(path, layer_map):  # P7, P8
         size = layout["tp"] * layout["dp"]
         rank, count, width = dp_rank * t + r, config["num_experts"], config["moe_intermediate_size"]
         if layout["ep"] == "on":
-            mine = local_experts(count, layout["redundant"], size, rank, layout["placement"], config.get("n_group") or 1)
+            mine = local_experts(count, layout["redundant"], size, rank, layout["placement"], config.get("n_group") or 1, layer_map)
             begin, end = 0, width
         else:
             mine = local_experts(count, layout["redundant"], 1, 0, "linear", 1)
@@ -186,7 +188,7 @@ def worker_parameters(checkpoint, layout, pool_rank):
         out[layer + "self_attn.o_proj.weight"] = column_part(get(layer + "self_attn.o_proj.weight"))
         if checkpoint.architecture == "Qwen3MoeForCausalLM":
             out[layer + "mlp.gate.weight"] = get(layer + "mlp.gate.weight")
-            experts(layer + "mlp.experts.")
+            experts(layer + "mlp.experts.", (expert_map or {}).get(n))
         else:
             gated_mlp(layer + "mlp.")
     return out
@@ -216,13 +218,13 @@ def compare(expected, found):
             yield f"{name} differs first at {first_difference(expected[name][2], found[name][2], *expected[name][:2])}"
 
 
-def check_dump(dump, checkpoint, layouts):
-    """Complaints about all workers of all pools."""
+def check_dump(dump, checkpoint, layouts, expert_maps=None):
+    """Complaints about all workers of all pools. `expert_maps`: pool -> expert map."""
     complaints, base = [], 0
-    for layout in map(parse_layout, layouts):
+    for number, layout in enumerate(map(parse_layout, layouts)):
         pool = layout["tp"] * layout["dp"]
         for pool_rank in range(pool):
-            expected = worker_parameters(checkpoint, layout, pool_rank)
+            expected = worker_parameters(checkpoint, layout, pool_rank, (expert_maps or {}).get(number))
             for replica in range(layout["replicas"]):
                 rank = base + replica * pool + pool_rank
                 found, metadata = safetensors_files.read(os.path.join(dump, f"worker-{rank}.safetensors"))

@@ -107,10 +107,74 @@ def test_save_diff_inspect_explain(directory):
             stream.write(bad)
         run("inspect", path, code=2)
         run(*base, "--worker", "tp=2", "--diff", path, code=2)
+    with open(path, "wb") as stream:
+        stream.write(good[:4] + bytes([good[4] + 1]) + good[5:])
+    check("format version" in run("inspect", path, code=2).stderr, "a file of another version is told from an altered one")
+    with open(path, "wb") as stream:
+        stream.write(good)
+    other = run("plan", "--model", "Qwen3-0.6B", "--set", "num_hidden_layers=2", "--set", "vocab_size=1024", "--trainer", "tp=2", "--worker", "tp=2",
+                "--diff", path, code=5).stdout
+    check("tensor model.embed_tokens.weight has shape [1024, 1024] in the present model and [151936, 1024]" in other,
+          f"another catalogue is told by its first tensor: {other}")
+    other = run("plan", "--model", "Qwen3-8B", "--set", "num_hidden_layers=1", "--trainer", "tp=1", "--worker", "tp=2", "--diff", path, code=5).stdout
+    for part in ("model: Qwen3-0.6B", "tensors: 25", "trainer layout: tp=2", "catalogue: tensor"):
+        check(part in other, f"--diff says {part}: {other}")
+    saved = run("inspect", path, "--explain", "1:model.layers.1.self_attn.qkv_proj.weight").stdout
+    run("inspect", path, "--explain", "1:model.layers.1.self_attn.qkv_proj.wait", code=2)
+    run("inspect", path, "--explain", "2:model.norm.weight", code=2)
+    run("inspect", MODELS + "/Qwen3-8B.json", "--explain", "0:model.norm.weight", code=2)
     text = run(*base, "--worker", "tp=2", "--explain", "1:model.layers.1.self_attn.qkv_proj.weight").stdout
-    for part in ("model.layers.1.self_attn.q_proj.weight [1024:2048, 0:1024]", "model.layers.1.self_attn.k_proj.weight [512:1024, 0:1024]",
+    check(saved == text, f"a saved plan explains itself as the plan does: {saved}")
+    for part in ("[0:1024, 0:1024]  <-  [1024:2048, 0:1024] of trainer 1, direct","model.layers.1.self_attn.q_proj.weight [1024:2048, 0:1024]", "model.layers.1.self_attn.k_proj.weight [512:1024, 0:1024]",
                  "from trainer"):
         check(part in text, f"--explain says {part}: {text}")
+
+
+def test_expert_map(directory):
+    base = ("--model", "Qwen3-30B-A3B", "--set", "num_hidden_layers=3", "--set", "num_experts=8", "--set", "hidden_size=64",
+            "--set", "moe_intermediate_size=32", "--set", "vocab_size=256", "--trainer", "tp=2,dp=2,ep=2")
+    pool = ("--worker", "tp=4,ep=on,redundant=4")
+    files = {name: os.path.join(directory, name) for name in ("a.json", "b.json", "a.bin", "b.bin", "bad.json")}
+    initial = [slot % 8 for slot in range(12)]
+    moved = [initial[7], *initial[1:7], initial[0], *initial[8:]]
+    for name, slots in (("a.json", initial), ("b.json", moved), ("bad.json", initial[:-1])):
+        with open(files[name], "w", encoding="utf-8") as stream:
+            json.dump({"physical_to_logical": {"1": slots}}, stream)
+    run("plan", *base, *pool, "--expert-map", files["a.json"], "--save", files["a.bin"])
+    check(plan(*base, *pool)["digest"] == plan(*base, *pool, "--expert-map", files["a.json"])["digest"], "the initial map is the initial map")
+    other = run("plan", *base, *pool, "--expert-map", files["b.json"], "--diff", files["a.bin"], code=5).stdout
+    for part in ("expert_map=", "fingerprint", "demand 0: 3 of", "model.layers.1.mlp.experts.w"):
+        check(part in other, f"--diff of another map says {part}: {other}")
+    text = run("plan", *base, *pool, "--expert-map", files["b.json"], "--replan", files["a.bin"], "--save", files["b.bin"]).stdout
+    check(", 6 routed;" in text, f"two slots of gate, up and down move: {text}")
+    scratch, replanned = plan(*base, *pool, "--expert-map", files["b.json"]), plan(*base, *pool, "--expert-map", files["b.json"], "--replan", files["a.bin"])
+    check(scratch["digest"] == replanned["digest"] and scratch["bytes"]["pulled"] == replanned["bytes"]["pulled"], "a replanned plan is that of its map")
+    check([w["bytes"] for w in scratch["worker_ranks"]] == [w["bytes"] for w in replanned["worker_ranks"]], "the same bytes for each worker")
+    text = run("inspect", files["b.bin"], "--explain", "0:model.layers.1.mlp.experts.w2_weight").stdout
+    check("[0:1, 0:64, 0:32]  <-  model.layers.1.mlp.experts.7.down_proj.weight" in text, f"slot 0 holds expert 7: {text}")
+    run("plan", *base, *pool, "--expert-map", files["bad.json"], code=2)
+    run("plan", *base, *pool, "--expert-map", "1:" + files["a.json"], code=2)
+    run("plan", *base, *pool, *pool, "--expert-map", files["a.json"], code=2)
+    run("plan", *base, *pool, "--worker", "tp=2", "--expert-map", "0:" + files["b.json"])
+    run("plan", *base, *pool, "--chunk-bytes", "64K", "--expert-map", files["b.json"], "--replan", files["a.bin"], code=3)
+    run("plan", *base, "--worker", "tp=2,ep=on", "--replan", files["a.bin"], code=3)
+
+
+def test_several_pools():
+    base = ("--model", "Qwen3-30B-A3B", "--set", "num_hidden_layers=2", "--set", "num_experts=8", "--trainer", "tp=2,ep=2")
+    one, two = ("--worker", "tp=2,ep=on,replicas=2"), ("--worker", "tp=1,dp=4")
+    both, first, second = plan(*base, *one, *two), plan(*base, *one), plan(*base, *two)
+    check([w["pool"] for w in both["worker_ranks"]] == [0] * 4 + [1] * 4, "ranks of the pools in order")
+    for mine, alone in ((both["worker_ranks"][:4], first["worker_ranks"]), (both["worker_ranks"][4:], second["worker_ranks"])):
+        check([w["bytes"] for w in mine] == [w["bytes"] for w in alone], "each pool pulls what it pulls alone")
+    check(both["bytes"]["pulled"] == first["bytes"]["pulled"] + second["bytes"]["pulled"], "pools add up")
+    check(sum(t["served_bytes"] for t in both["trainer_ranks"]) == both["bytes"]["pulled"], "trainers serve what is pulled")
+
+
+def test_megatron():
+    for model in sorted(name[:-5] for name in os.listdir(MODELS) if name.endswith(".json")):
+        result = plan("--model", model, "--set", "num_hidden_layers=4", "--trainer", "tp=2,pp=2,format=megatron", "--worker", "tp=2")
+        check(result["coverage"]["holes"] == 0 and result["coverage"]["overlaps"] == 0, f"{model}: coverage in megatron format")
 
 
 def test_models(directory):
@@ -144,6 +208,9 @@ def main():
         test_kv_replication()
         test_vocabulary_padding()
         test_save_diff_inspect_explain(directory)
+        test_expert_map(directory)
+        test_several_pools()
+        test_megatron()
         test_models(directory)
         test_info()
     print(f"{CHECKS} checks")

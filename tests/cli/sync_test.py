@@ -35,12 +35,17 @@ def launch(ranks, arguments, code=0, mpmd=None):
     return done
 
 
-def moved(model, trainer, workers, directory, *, versions=3, sets=None, options=(), mpmd=False, verify="full"):
+def moved(model, trainer, workers, directory, *, versions=3, sets=None, options=(), mpmd=False, verify="full", expert_maps=None):
     """Moves it, checks JSON and dump, and returns the JSON."""
     dump, report = os.path.join(directory, "dump"), os.path.join(directory, "report.json")
     arguments = ["--model", model, "--trainer", trainer, "--versions", str(versions), "--dump", dump, "--json", report, "--verify", verify, *options]
     for layout in workers:
         arguments += ["--worker", layout]
+    for pool, layers in (expert_maps or {}).items():
+        path = os.path.join(directory, f"experts-{pool}.json")
+        with open(path, "w", encoding="utf-8") as stream:
+            json.dump({"physical_to_logical": layers}, stream)
+        arguments += ["--expert-map", f"{pool}:{path}"]
     for key, value in (sets or {}).items():
         arguments += ["--set", f"{key}={json.dumps(value)}"]
     sides = (world(trainer, ("tp", "pp", "dp", "fsdp")), sum(world(w, ("tp", "dp", "replicas")) for w in workers))
@@ -59,7 +64,7 @@ def moved(model, trainer, workers, directory, *, versions=3, sets=None, options=
             catalogue = json.load(stream)
         assert set(sets) <= set(catalogue["config"]), sets
         checkpoint = oracle.Checkpoint({**catalogue["config"], **sets}, catalogue["architecture"], versions)
-    complaints = oracle.check_dump(dump, checkpoint, workers)
+    complaints = oracle.check_dump(dump, checkpoint, workers, expert_maps)
     if complaints:
         sys.exit("\n".join(complaints[:20]))
     return result, done
@@ -128,6 +133,13 @@ def uneven_experts(directory):
     moved("Qwen3-30B-A3B", "tp=1", ["tp=4,ep=on,redundant=1"], directory, sets={**SMALL_MOE, "num_hidden_layers": 2}, versions=1)
 
 
+def unlike_pools_with_expert_map(directory):
+    """A pool whose engine has rebalanced two layers, beside one that cuts experts."""
+    maps = {0: {0: [5, 4, 3, 2, 1, 0, 0, 5], 2: [0, 0, 1, 2, 3, 3, 4, 5]}}
+    moved("Qwen3-30B-A3B", "tp=2,pp=2,ep=2,format=megatron", ["tp=2,ep=on,redundant=2", "tp=1,dp=2"], directory, sets=SMALL_MOE, expert_maps=maps,
+          versions=2)
+
+
 def direct_small_chunks(directory):
     result, _ = moved(checkpoint("qwen3_moe", directory), "tp=2", ["tp=2"], directory, options=("--path", "direct", "--chunk-bytes", "4K"))
     check(result["copied_on_trainer_bytes"] == [0, 0, 0], "direct reads copy nothing on the trainer")
@@ -157,7 +169,7 @@ def refused(directory):
 
 
 SCENARIOS = {f.__name__: f for f in (moe_directory, moe_experts_cut, llama_directory, single_file, tied_directory, tied_stored_head, biases,
-                                     generated_moe, gathered_moe, generated_llama, uneven_experts, direct_small_chunks,
+                                     generated_moe, gathered_moe, generated_llama, uneven_experts, unlike_pools_with_expert_map, direct_small_chunks,
                                      packed_smallest_limits, two_programs, refused)}
 
 if __name__ == "__main__":

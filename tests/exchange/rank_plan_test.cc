@@ -112,6 +112,45 @@ TEST(RankPlanTest, AnotherCatalogueIsRefusedNamingTheRank) {
     }
 }
 
+TEST(RankPlanTest, AnotherCatalogueIsToldByItsFirstDifference) {
+    // More tensors than one round of questions tells apart.
+    std::vector<CatalogueTensor> tensors;
+    for (int i = 0; i < 5000; ++i) {
+        tensors.push_back({"model.layers.0.t" + std::to_string(i), DType::kBF16, {4, 8}, 0, {}});
+    }
+    const Catalogue base = Catalogue::create(tensors, 1).value();
+    const SetupInputs inputs;
+    const auto nothing_of_it = [&](int rank) {
+        RankInput input = inputs.input(rank);
+        input.ownership = {};
+        input.gather.reset();
+        return input;
+    };
+    const auto refused = [&](const std::vector<CatalogueTensor>& changed, const std::vector<std::string>& parts) {
+        const Catalogue other = Catalogue::create(changed, 1).value();
+        const Plans plans = compile(
+            SetupInputs::kRanks, nothing_of_it, [&](int rank) -> const Catalogue& { return rank >= 2 ? other : base; },
+            inputs.route);
+        expect_all_refused(plans, StatusCode::kInvalidArgument, {"worker 0", "rank 0"});
+        expect_all_refused(plans, StatusCode::kInvalidArgument, parts);
+    };
+    for (const std::size_t at : {0U, 63U, 64U, 2345U, 4999U}) {
+        std::vector<CatalogueTensor> changed = tensors;
+        changed[at].dtype = DType::kF32;
+        refused(changed, {"tensor " + tensors[at].name + " has dtype bf16", "f32 in worker 0"});
+        changed = tensors;
+        changed[at].shape = {8, 4};
+        refused(changed, {"tensor " + tensors[at].name + " has shape [4, 8]", "[8, 4] in worker 0"});
+        changed = tensors;
+        changed.erase(changed.begin() + static_cast<std::ptrdiff_t>(at));
+        refused(changed, {"tensor " + tensors[at].name + " is in rank 0 only"});
+    }
+    std::vector<CatalogueTensor> longer = tensors;
+    longer.push_back({"model.layers.0.zz", DType::kBF16, {1}, 0, {}});
+    refused(longer, {"tensor model.layers.0.zz is in worker 0 only"});
+    refused({}, {"is in rank 0 only"});
+}
+
 TEST(RankPlanTest, ARanksOwnErrorReachesEverybody) {
     const SetupInputs inputs;
     for (int failed = 0; failed < SetupInputs::kRanks; ++failed) {
