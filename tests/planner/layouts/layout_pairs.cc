@@ -86,7 +86,9 @@ std::vector<LayoutPairs> moe_models() {
     mixtral.pools[1] = {"tp=4,dp=2,ep=on,redundant=8"};
 
     LayoutPairs fp8 = out[4];
-    fp8.form = WeightForm::kPublished;
+    fp8.form = WeightForm::kPublished;  // twice as many tensors
+    fp8.trainers.resize(5);
+    fp8.pools.erase(fp8.pools.begin() + 2);
     out.push_back(fp8);
     return out;
 }

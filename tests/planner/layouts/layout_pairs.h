@@ -34,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const LayoutPairs& pairs);
 std::vector<LayoutPairs> layout_pairs();
 
 /// Plans pairs and checks them: coverage of every demand and of every route, pulled bytes against the formula, load of
-/// the busiest trainer against the optimum. At full size all pairs; else the shrunk model, one trainer per set of pools.
+/// the busiest trainer against the optimum. At full size all pairs (two in three of a model of very many tensors); else the shrunk model, one trainer per set of pools.
 struct PairFigures {
     int pairs = 0;
     double worst_balance = 1;  ///< Busiest trainer over the optimum.
