@@ -118,6 +118,14 @@ void write_demand(const Demand& demand, wire::Demand& out) {
     add_all(out.mutable_not_from_trainer(), demand.not_from_trainer);
 }
 
+// Text that messages name: it must not break their line.
+bool one_line(std::string_view text) {
+    return std::all_of(text.begin(), text.end(), [](char c) {
+        const auto byte = static_cast<unsigned char>(c);
+        return byte >= 0x20 && byte != 0x7F;
+    });
+}
+
 Status read_parameters(PlanMessage kind, const wire::Parameters& in, std::vector<Parameter>& out) {
     if (in.dtypes_size() != in.names_size() || in.ranks_size() != in.names_size()) {
         return impossible(kind, "its parameter columns differ in length");
@@ -126,6 +134,9 @@ Status read_parameters(PlanMessage kind, const wire::Parameters& in, std::vector
     for (int i = 0; i < in.names_size(); ++i) {
         Parameter parameter;
         parameter.name = in.names(i);
+        if (!one_line(parameter.name)) {
+            return impossible(kind, fmt::format("the name of parameter {} has control characters", i));
+        }
         if (!valid_dtype(in.dtypes(i)) || in.ranks(i) > kMostDims ||
             static_cast<std::int64_t>(in.ranks(i)) > in.sizes_size() - next_size) {
             return impossible(kind,
@@ -725,6 +736,9 @@ Result<PlanFile> read_plan_file(PlanMessage kind, const wire::PlanFile& message,
 Result<PlanFile> decode_plan_file(std::string_view bytes, const Catalogue& catalogue) {
     constexpr PlanMessage kKind = PlanMessage::kPlanFile;
     SLUICE_ASSIGN_OR_RETURN(const wire::PlanFile message, parse<wire::PlanFile>(kKind, bytes));
+    if (!one_line(message.model())) {
+        return impossible(kKind, "the name of its model has control characters");
+    }
     if (message.catalogue_digest() != catalogue.digest()) {
         return invalid_argument(fmt::format(
             "plan file of model '{}' with catalogue {:016x} does not fit this catalogue {:016x}; plan again",

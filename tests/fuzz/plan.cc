@@ -74,6 +74,7 @@ void check(PlanMessage kind, std::string_view frame) {
             if (const auto header = read_plan_file_header(frame); !header.ok()) {
                 require(header.status().message().find('\n') == std::string::npos, "an error is one line");
             }
+            check<PlanFile>(frame, encode_plan_file, [](std::string_view b) { return decode_plan_file(b); });
             return check<PlanFile>(frame, encode_plan_file,
                                    [&](std::string_view b) { return decode_plan_file(b, world.model.catalogue); });
     }
