@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 namespace sluice::cli {
@@ -47,6 +48,13 @@ Result<BuiltPlan> build_plan(const Model& model, const PlanRequest& request, con
     for (std::size_t i = 0; i < built.demands.size(); ++i) {
         requests.push_back({.demand = &built.demands[i], .workers = workers_of_demand[i], .allowed_owners = {}});
         demands.push_back(&built.demands[i]);
+    }
+    if (request.route.path == RouteOptions::PathChoice::kMapped) {
+        // On one host, that is what it means; where ranks will run is not known here.
+        for (DemandRequest& demand : requests) {
+            demand.mapped_owners.resize(built.owners.size());
+            std::iota(demand.mapped_owners.begin(), demand.mapped_owners.end(), 0);
+        }
     }
     if (before != nullptr) {
         std::vector<DemandRequest> old_requests;

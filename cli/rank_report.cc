@@ -11,7 +11,7 @@ namespace sluice::cli {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionReport, version, seconds, bytes, gather_s, pack_s, pull_s, scatter_s, hooks_s,
                                    commit_s, registrations, allocations, plan_wire_bytes, copied_on_trainer, messages)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkReport, trainer, transport, one_sided, bytes, seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkReport, trainer, transport, one_sided, bytes, mapped_bytes, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, trainer, rank, versions, links, gather_tp, gather_etp, gather_fsdp,
                                    gather_ep, gather_pp, peak_groups, peak_trainer_bytes, peak_staging_bytes,
                                    mismatches)
@@ -114,6 +114,7 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
                                     {"transport", link.transport},
                                     {"one_sided", link.one_sided},
                                     {"bytes", link.bytes},
+                                    {"mapped_bytes", link.mapped_bytes},
                                     {"seconds", link.seconds}});
         }
         for (const auto field : {&RankReport::gather_tp, &RankReport::gather_etp, &RankReport::gather_fsdp,

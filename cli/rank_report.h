@@ -27,6 +27,7 @@ struct LinkReport {
     int trainer = 0;
     std::string transport;
     bool one_sided = false;
+    std::int64_t mapped_bytes = 0;  ///< Of `bytes`: copied from mapped memory.
     std::int64_t bytes = 0;
     double seconds = 0;
 };

@@ -32,9 +32,10 @@ Status make_parts(const SyncContext& context, TrainerParts& parts) {
     SLUICE_ASSIGN_OR_RETURN(parts.stored,
                             shard_ownership(model.catalogue, model.config, options.trainer, context.own_rank));
     SLUICE_ASSIGN_OR_RETURN(parts.weights, TrainerWeights::allocate(model.catalogue, parts.stored));
-    Buffer& memory = parts.weights->memory();
-    std::vector<WeightSource::Segment> segments = {
-        {memory.data(), static_cast<std::int64_t>(memory.size()), MemoryKind::kHost}};
+    SharedBuffer& memory = parts.weights->memory();
+    std::vector<WeightSource::Segment> segments = {{memory.buffer().data(),
+                                                    static_cast<std::int64_t>(memory.buffer().size()),
+                                                    MemoryKind::kHost, memory.handle()}};
     if (options.source == SourceKind::kResident) {
         parts.source = std::make_unique<ResidentSource>(std::move(segments));
         return ok_status();

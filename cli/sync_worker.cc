@@ -166,6 +166,7 @@ void run_worker(const SyncContext& context, const Finish& finish) {
         LinkReport& link = report.links.emplace_back();
         link.trainer = traffic.trainer_rank;
         link.bytes = traffic.bytes;
+        link.mapped_bytes = traffic.mapped_bytes;
         link.seconds = traffic.seconds;
         for (const auto& [trainer, info] : receiver->links()) {
             if (trainer == traffic.trainer_rank) {

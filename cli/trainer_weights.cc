@@ -6,7 +6,7 @@ namespace sluice::cli {
 
 Result<TrainerWeights> TrainerWeights::allocate(const Catalogue& catalogue, const Ownership& stored) {
     const std::int64_t bytes = stored.segment_bytes.empty() ? 0 : stored.segment_bytes.front();
-    SLUICE_ASSIGN_OR_RETURN(Buffer memory, Buffer::allocate(bytes, MemoryKind::kHost));
+    SLUICE_ASSIGN_OR_RETURN(SharedBuffer memory, SharedBuffer::allocate(bytes));
     return TrainerWeights(catalogue, stored, std::move(memory));
 }
 
@@ -17,7 +17,7 @@ void TrainerWeights::write_version(const WeightValues& values, std::uint64_t ver
         const StridedCopy runs = coalesce(region_copy(region, tensor.shape, item));
         for_each_item(runs, [&](std::int64_t src, std::int64_t dst) {
             values.read(region.tensor, src / item, runs.item / item, static_cast<std::int64_t>(version),
-                        memory_.data() + dst);
+                        memory_.buffer().data() + dst);
         });
     }
 }

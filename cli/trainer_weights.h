@@ -4,7 +4,7 @@
 #include "planner/catalogue.h"
 #include "planner/ownership.h"
 #include "runtime/base/status.h"
-#include "runtime/services/buffer.h"
+#include "runtime/services/shared_memory.h"
 
 #include <cstdint>
 
@@ -19,15 +19,15 @@ public:
     /// The optimiser's step: every element becomes that of `version`. Nobody may be reading.
     void write_version(const WeightValues& values, std::uint64_t version);
 
-    [[nodiscard]] Buffer& memory() { return memory_; }
+    [[nodiscard]] SharedBuffer& memory() { return memory_; }
 
 private:
-    TrainerWeights(const Catalogue& catalogue, const Ownership& stored, Buffer memory)
+    TrainerWeights(const Catalogue& catalogue, const Ownership& stored, SharedBuffer memory)
         : catalogue_(&catalogue), stored_(&stored), memory_(std::move(memory)) {}
 
     const Catalogue* catalogue_;
     const Ownership* stored_;
-    Buffer memory_;
+    SharedBuffer memory_;
 };
 
 }  // namespace sluice::cli

@@ -110,7 +110,11 @@ Result<Plan> route_gather(const Catalogue& catalogue, std::span<const Ownership>
         requests.push_back({&demands[rank].dense, {self}, demands[rank].dense_owners, self});
         requests.push_back({&demands[rank].experts, {self}, demands[rank].expert_owners, self});
     }
-    SLUICE_ASSIGN_OR_RETURN(Plan both, route(catalogue, shards, requests, options));
+    RouteOptions pulled = options;
+    if (options.path == RouteOptions::PathChoice::kMapped) {
+        pulled.path = RouteOptions::PathChoice::kAuto;  // Only workers map.
+    }
+    SLUICE_ASSIGN_OR_RETURN(Plan both, route(catalogue, shards, requests, pulled));
     Plan out;
     out.group_order = std::move(both.group_order);
     out.fingerprint = both.fingerprint;

@@ -251,6 +251,11 @@ private:
         return loads;
     }
 
+    [[nodiscard]] bool maps(const Fragment& f, int owner) const {
+        const std::vector<int>& mapped = demands_[static_cast<std::size_t>(f.demand)].mapped_owners;
+        return std::binary_search(mapped.begin(), mapped.end(), owner);
+    }
+
     // Decides the owner of every byte, in the order in which groups are read.
     void hand_out(std::span<const KeptRoute> kept) {
         pieces_.resize(demands_.size());
@@ -334,7 +339,7 @@ private:
             routed.owners = f.owners;
             routed.path = owner == demands_[static_cast<std::size_t>(f.demand)].self
                               ? Path::kMapped
-                              : choose_path(routed.piece, options_.path);
+                              : choose_path(routed.piece, options_.path, maps(f, owner));
             pieces_[static_cast<std::size_t>(f.demand)].push_back(std::move(routed));
         }
     }
@@ -382,6 +387,26 @@ Status check_regions(const Catalogue& catalogue, std::span<const Ownership> owne
     return ok_status();
 }
 
+// What converts is never mapped; everything else must be when it was asked for.
+Result<Plan> checked(Result<Plan> plan, const RouteOptions& options) {
+    if (!plan.ok() || options.path != RouteOptions::PathChoice::kMapped) {
+        return plan;
+    }
+    for (const Route& route : plan->routes) {
+        for (const Chunk& chunk : route.chunks) {
+            const bool converts = std::any_of(chunk.pieces.begin(), chunk.pieces.end(),
+                                              [](const Piece& piece) { return piece.converts(); });
+            if (chunk.path != Path::kMapped && !converts) {
+                return plan_refused(fmt::format(
+                    "worker {} cannot map the memory of trainer {}; run both on one host with SLUICE_MAPPED=on, or "
+                    "choose another path than mapped",
+                    route.workers.empty() ? 0 : route.workers.front(), chunk.owner));
+            }
+        }
+    }
+    return plan;
+}
+
 }  // namespace
 
 Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners,
@@ -392,13 +417,13 @@ Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners
     }
     SLUICE_RETURN_IF_ERROR(check_regions(catalogue, owners));
     SLUICE_RETURN_IF_ERROR(check_stage_replicas(catalogue, owners));
-    return Router(catalogue, owners, demands, options).run({});
+    return checked(Router(catalogue, owners, demands, options).run({}), options);
 }
 
 Result<Plan> route_rest(const Catalogue& catalogue, std::span<const Ownership> owners,
                         std::span<const DemandRequest> changed, std::span<const KeptRoute> kept,
                         const RouteOptions& options) {
-    return Router(catalogue, owners, changed, options).run(kept);
+    return checked(Router(catalogue, owners, changed, options).run(kept), options);
 }
 
 }  // namespace sluice

@@ -24,13 +24,17 @@ struct DemandRequest {
     std::vector<int> allowed_owners;
     /// The trainer rank that reads this demand itself (a gather), or -1. What it owns it takes from itself, by Path::kMapped.
     int self = -1;
+    /// Trainer ranks, rising, whose memory every one of `workers` can map. They are read by Path::kMapped unless another
+    /// path is asked for or the dtype changes.
+    std::vector<int> mapped_owners = {};
 };
 
 /// The least `chunk_bytes` that route() accepts.
 inline constexpr std::int64_t kMinChunkBytes = 256;
 
 /// Resolves every record to owners, balances bytes over the owners of a region, cuts chunks and orders them.
-/// Deterministic. Refuses (plan refused) a tensor of which two stages hold different boxes, and a range of a tensor that nobody owns, naming tensor, range and ranks that own parts.
+/// Deterministic. Refuses (plan refused) a tensor of which two stages hold different boxes, a range of a tensor that nobody
+/// owns, naming tensor, range and ranks that own parts, and PathChoice::kMapped of a trainer that a demand cannot map.
 Result<Plan> route(const Catalogue& catalogue, std::span<const Ownership> owners,
                    std::span<const DemandRequest> demands, const RouteOptions& options);
 

@@ -17,6 +17,15 @@ using Clock = EventLoop::Clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
+// Workers map all of a trainer's memory or none of it.
+std::string mappable_on(const Session& session, const WeightSource& source) {
+    const auto segments = source.segments();
+    const bool all = std::all_of(segments.begin(), segments.end(), [](const WeightSource::Segment& segment) {
+        return segment.bytes == 0 || segment.shared.has_value();
+    });
+    return session.settings().mapped && all ? host_identity() : std::string();
+}
+
 }  // namespace
 
 /// Starts a version on the loop.
@@ -63,6 +72,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bo
     input.ownership = ownership;
     if (prepared.ok()) {
         source->add_to(input);
+        input.mappable_on = mappable_on(session, *source);
     }
     SLUICE_ASSIGN_OR_RETURN(const RankPlan plan,
                             compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
@@ -91,17 +101,17 @@ Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
         SLUICE_ASSIGN_OR_RETURN(
             auto region, session_.register_memory({segment.data, static_cast<std::size_t>(segment.bytes)}, segment.kind,
                                                   transport::Access::kRemoteRead));
-        shown.segments.push_back(remote_region(*region));
+        shown.segments.push_back(remote_region(*region, segment.shared));
         segment_regions_.push_back(std::move(region));
     }
     std::vector<const transport::MemoryRegion*> buffer_regions;
     if (source_.gathers()) {
         // Credit groups that are published and unreleased, and the one being gathered.
         for (int i = 0; i <= session_.settings().credit; ++i) {
-            SLUICE_ASSIGN_OR_RETURN(auto buffer, Buffer::allocate(source_.largest_group_bytes(), MemoryKind::kHost));
-            SLUICE_ASSIGN_OR_RETURN(auto region, session_.register_memory(buffer.bytes(), MemoryKind::kHost,
+            SLUICE_ASSIGN_OR_RETURN(auto buffer, SharedBuffer::allocate(source_.largest_group_bytes()));
+            SLUICE_ASSIGN_OR_RETURN(auto region, session_.register_memory(buffer.buffer().bytes(), MemoryKind::kHost,
                                                                           transport::Access::kRemoteRead));
-            shown.gather_buffers.push_back(remote_region(*region));
+            shown.gather_buffers.push_back(remote_region(*region, buffer.handle()));
             buffer_regions.push_back(region.get());
             gather_buffers_.push_back(std::move(buffer));
             gather_regions_.push_back(std::move(region));
@@ -119,8 +129,8 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     for (const WeightSource::Segment& segment : source_.segments()) {
         memory.segments.push_back(segment.data);
     }
-    for (Buffer& buffer : gather_buffers_) {
-        memory.gather_buffers.push_back(buffer.data());
+    for (SharedBuffer& shared : gather_buffers_) {
+        memory.gather_buffers.push_back(shared.buffer().data());
     }
     slots_->describe(memory);
     GroupId groups = 0;
@@ -238,8 +248,8 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
             if (!first_gather) {
                 first_gather = gather_begin;
             }
-            SLUICE_RETURN_IF_ERROR(source_.gather(version, task->group,
-                                                  gather_buffers_[static_cast<std::size_t>(buffer)].bytes(), deadline));
+            SLUICE_RETURN_IF_ERROR(source_.gather(
+                version, task->group, gather_buffers_[static_cast<std::size_t>(buffer)].buffer().bytes(), deadline));
             stats_.gather_seconds = seconds_since(*first_gather);
         }
         if (options_.before_publish) {
@@ -277,8 +287,8 @@ void Trainer::close() {
 
 std::int64_t Trainer::buffer_bytes() const {
     std::int64_t bytes = slots_ ? slots_->bytes() : 0;
-    for (const Buffer& buffer : gather_buffers_) {
-        bytes += static_cast<std::int64_t>(buffer.size());
+    for (const SharedBuffer& shared : gather_buffers_) {
+        bytes += static_cast<std::int64_t>(shared.buffer().size());
     }
     return bytes;
 }

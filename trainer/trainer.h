@@ -10,7 +10,7 @@
 #include "runtime/exchange/serve_slots.h"
 #include "runtime/exchange/server.h"
 #include "runtime/exchange/session.h"
-#include "runtime/services/buffer.h"
+#include "runtime/services/shared_memory.h"
 #include "trainer/weight_source.h"
 
 #include <cstdint>
@@ -79,7 +79,7 @@ private:
     WeightSource& source_;
     Options options_;
     std::vector<std::unique_ptr<transport::MemoryRegion>> segment_regions_;
-    std::vector<Buffer> gather_buffers_;
+    std::vector<SharedBuffer> gather_buffers_;
     std::vector<std::unique_ptr<transport::MemoryRegion>> gather_regions_;
     std::optional<ServeSlots> slots_;
     std::unique_ptr<Server> server_;

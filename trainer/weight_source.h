@@ -6,9 +6,11 @@
 #include "runtime/exchange/rank_plan.h"
 #include "runtime/exchange/session.h"
 #include "runtime/services/deadline.h"
+#include "runtime/services/shared_memory.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +24,8 @@ public:
         std::byte* data = nullptr;
         std::int64_t bytes = 0;
         MemoryKind kind = MemoryKind::kHost;
+        /// When workers of the same host can map it, and `data` is its first byte.
+        std::optional<SharedMemoryHandle> shared;
     };
 
     virtual ~WeightSource() = default;

@@ -67,6 +67,7 @@ Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& boot
     input.demand_key = demand_key;
     input.demand = demand;
     input.status = prepared.ok() ? check_store(demand, store) : prepared;
+    input.mappable_on = session.settings().mapped ? host_identity() : std::string();
     SLUICE_ASSIGN_OR_RETURN(const RankPlan plan,
                             compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
 

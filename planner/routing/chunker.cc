@@ -185,9 +185,9 @@ void interleave_owners(std::vector<Chunk>& chunks, std::size_t first, std::size_
 
 }  // namespace
 
-Path choose_path(const Piece& piece, RouteOptions::PathChoice choice) {
+Path choose_path(const Piece& piece, RouteOptions::PathChoice choice, bool mappable) {
     using Choice = RouteOptions::PathChoice;
-    if (choice == Choice::kMapped) {
+    if (mappable && !piece.converts() && (choice == Choice::kMapped || choice == Choice::kAuto)) {
         return Path::kMapped;
     }
     const bool narrows = size_of(piece.source_dtype) > size_of(piece.parameter_dtype);

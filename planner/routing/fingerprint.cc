@@ -78,7 +78,7 @@ std::uint64_t plan_fingerprint(const Catalogue& catalogue, std::span<const Owner
     }
     hash.add(static_cast<std::int64_t>(demands.size()));
     for (const DemandRequest& request : demands) {
-        hash.add_all(request.workers).add_all(request.allowed_owners).add(request.self);
+        hash.add_all(request.workers).add_all(request.allowed_owners).add(request.self).add_all(request.mapped_owners);
         const Demand& demand = *request.demand;
         hash.add(static_cast<std::int64_t>(demand.parameters.size()));
         for (const Parameter& parameter : demand.parameters) {

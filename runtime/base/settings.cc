@@ -49,6 +49,15 @@ Status read(std::string_view text, int& out) {
     return ok_status();
 }
 
+Status read(std::string_view text, bool& out) {
+    if (text != "on" && text != "off") {
+        return invalid_argument("'" + std::string(text) + "' is neither on nor off");
+    }
+    out = text == "on";
+    return ok_status();
+}
+
+std::string write(bool value) { return value ? "on" : "off"; }
 std::string write(LogLevel value) { return std::string(to_string(value)); }
 std::string write(milliseconds value) { return format_duration(value); }
 std::string write(std::int64_t value) { return format_bytes(value); }
@@ -67,6 +76,7 @@ void for_each_variable(Self& self, Visit visit) {
     visit("SLUICE_SLOTS", self.slots);
     visit("SLUICE_INFLIGHT_BYTES", self.inflight_bytes);
     visit("SLUICE_CREDIT", self.credit);
+    visit("SLUICE_MAPPED", self.mapped);
 }
 
 template <class T>

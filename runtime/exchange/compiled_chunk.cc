@@ -67,7 +67,7 @@ CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_s
     out.path = chunk.path;
     out.wire_bytes = chunk.wire_bytes;
     out.pieces = chunk.pieces;
-    if (owner_is_self) {
+    if (owner_is_self || chunk.path == Path::kMapped) {
         out.landing = Landing::kLocalCopy;
         return out;
     }

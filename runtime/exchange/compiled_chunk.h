@@ -12,7 +12,7 @@ namespace sluice {
 enum class Landing : std::uint8_t {
     kInPlace,    ///< Gets write the parameters themselves.
     kScatter,    ///< Gets fill staging; a copy then writes the parameters (and converts, where the dtypes differ).
-    kLocalCopy,  ///< The owner is this rank: one strided copy from its memory into the parameters.
+    kLocalCopy,  ///< The owner's memory is in our address space (mapped, or our own): one strided copy from it.
 };
 
 /// A chunk as the pull engine uses it: made once from the route, read in every sync.

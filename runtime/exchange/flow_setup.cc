@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-RemoteRegion remote_region(const transport::MemoryRegion& region) {
-    return {reinterpret_cast<std::uint64_t>(region.data()), region.size(), region.packed_key()};
+RemoteRegion remote_region(const transport::MemoryRegion& region, std::optional<SharedMemoryHandle> shared) {
+    return {reinterpret_cast<std::uint64_t>(region.data()), region.size(), region.packed_key(), shared};
 }
 
 std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route,
@@ -61,10 +61,33 @@ Status check_reads(const Chunk& chunk, const PullOwner& owner) {
     return ok_status();
 }
 
+// Maps all that the owner shows.
+Status map_memory(PullOwner& owner) {
+    const auto map_all = [&owner](const std::vector<RemoteRegion>& regions,
+                                  std::vector<const std::byte*>& view) -> Status {
+        for (const RemoteRegion& region : regions) {
+            view.push_back(nullptr);
+            if (region.bytes == 0) {
+                continue;
+            }
+            if (!region.shared) {
+                return internal_error("its memory is planned to be mapped, but it does not say how");
+            }
+            SLUICE_ASSIGN_OR_RETURN(Buffer mapping,
+                                    map_shared_memory(*region.shared, static_cast<std::int64_t>(region.bytes)));
+            view.back() = mapping.data();
+            owner.view.mappings.push_back(std::move(mapping));
+        }
+        return ok_status();
+    };
+    SLUICE_RETURN_IF_ERROR(map_all(owner.memory.segments, owner.view.segments));
+    return map_all(owner.memory.gather_buffers, owner.view.gather_buffers);
+}
+
 }  // namespace
 
 Result<std::vector<PullOwner>> pull_owners(const Session& session, const Route& route, FlowId flow, int own_world_rank,
-                                           std::span<const std::byte* const> local_segments) {
+                                           std::span<const std::byte* const> own_segments) {
     std::set<int> ranks;
     for (const Chunk& chunk : route.chunks) {
         ranks.insert(chunk.owner);
@@ -77,14 +100,18 @@ Result<std::vector<PullOwner>> pull_owners(const Session& session, const Route& 
         owner.name = session.name_of(owner.world_rank);
         owner.memory = session.card(owner.world_rank).flows[static_cast<std::size_t>(flow)];
         if (owner.world_rank == own_world_rank) {
-            owner.local_segments.assign(local_segments.begin(), local_segments.end());
+            owner.self = true;
+            owner.view.segments.assign(own_segments.begin(), own_segments.end());
         }
     }
     for (const Chunk& chunk : route.chunks) {
         const auto owner = std::find_if(owners.begin(), owners.end(),
                                         [&](const PullOwner& o) { return o.trainer_rank == chunk.owner; });
-        if (owner->world_rank != own_world_rank) {
+        if (!owner->self) {
             SLUICE_RETURN_IF_ERROR(check_reads(chunk, *owner));
+            if (chunk.path == Path::kMapped && owner->view.mappings.empty()) {
+                SLUICE_RETURN_IF_ERROR(map_memory(*owner).with_context(owner->name));
+            }
         }
     }
     return owners;

@@ -14,17 +14,18 @@
 /// Turns a rank's part of the plan and the cards of the session into what a Server and a PullEngine are built from.
 namespace sluice {
 
-/// What a registered region looks like to those who may read it.
-RemoteRegion remote_region(const transport::MemoryRegion& region);
+/// What a registered region looks like to those who may read it. `shared` when it can also be mapped.
+RemoteRegion remote_region(const transport::MemoryRegion& region, std::optional<SharedMemoryHandle> shared = {});
 
 /// The consumers of each demand of `route`; `world_ranks` maps the ranks that the route names.
 std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route,
                                                           std::span<const int> world_ranks);
 
-/// The owners that `route` names, with their memory from the session's cards. `local_segments` is for the owner that is this rank itself.
-/// Refuses a card that does not hold the segments, buffers or slots that the route reads (an internal error that names the owner).
+/// The owners that `route` names, with their memory from the session's cards, mapped where the route wants that. `own_segments`
+/// is for the owner that is this rank itself. Refuses a card that does not hold the segments, buffers or slots that the
+/// route reads (an internal error that names the owner), and memory that cannot be mapped.
 Result<std::vector<PullOwner>> pull_owners(const Session& session, const Route& route, FlowId flow, int own_world_rank,
-                                           std::span<const std::byte* const> local_segments);
+                                           std::span<const std::byte* const> own_segments);
 
 /// World ranks of all of these, for Session::connect.
 std::vector<int> world_ranks(const std::vector<std::vector<ServedConsumer>>& consumers);

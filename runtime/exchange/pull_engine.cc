@@ -62,9 +62,11 @@ struct PullEngine::Owner {
     Clock::time_point busy_since{};
     Clock::duration busy{};
     std::int64_t bytes = 0;
+    std::int64_t mapped_bytes = 0;
+    int copies_in_flight = 0;  // of mapped chunks
     Clock::time_point not_before{};
 
-    [[nodiscard]] bool is_self() const { return !config.local_segments.empty(); }
+    [[nodiscard]] bool is_self() const { return config.self; }
     void push_ready(ChunkSlot& chunk) { ready[(ready_begin + ready_count++) % ready.size()] = &chunk; }
     [[nodiscard]] ChunkSlot* front() const { return ready_count == 0 ? nullptr : ready[ready_begin]; }
     void pop_front() {
@@ -180,7 +182,7 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThread& copy_thread, F
         Owner::Part& part = owners_[static_cast<std::size_t>(chunk->compiled.owner)]
                                 ->parts[static_cast<std::size_t>(chunk->group_index)];
         ++part.chunks;
-        if (chunk->compiled.path == Path::kDirect) {
+        if (chunk->compiled.path != Path::kPacked) {
             part.direct.push_back(chunk->id);
         }
     }
@@ -254,6 +256,7 @@ void PullEngine::start(std::uint64_t version) {
         owner->ready_begin = owner->ready_count = 0;
         owner->posting = nullptr;
         owner->bytes = 0;
+        owner->mapped_bytes = 0;
         owner->busy = {};
         owner->not_before = last_progress_;
         for (Owner::Part& part : owner->parts) {
@@ -461,8 +464,10 @@ bool PullEngine::start_chunk(Owner& owner) {
         owner.not_before = Clock::time_point::max();  // until this chunk has been read
     }
     if (chunk->compiled.landing == Landing::kLocalCopy) {
-        bytes_copied_locally_ += chunk->compiled.wire_bytes;
-        chunk_read(*chunk);
+        if (owner.copies_in_flight++ == 0 && owner.inflight_bytes == 0) {
+            owner.busy_since = chunk->started;
+        }
+        land(*chunk);
         return true;
     }
     chunk->state = ChunkState::kPosting;
@@ -529,7 +534,7 @@ bool PullEngine::post_some(Owner& owner) {
         node.owner = &owner;
         node.chunk = &chunk;
         node.bytes = get.bytes;
-        if (owner.inflight_bytes == 0) {
+        if (owner.inflight_bytes == 0 && owner.copies_in_flight == 0) {
             owner.busy_since = Clock::now();
         }
         owner.inflight_bytes += get.bytes;
@@ -556,7 +561,7 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
     inflight_bytes_ -= node.bytes;
     --inflight_gets_;
     --chunk.gets_in_flight;
-    if (owner.inflight_bytes == 0) {
+    if (owner.inflight_bytes == 0 && owner.copies_in_flight == 0) {
         owner.busy += now - owner.busy_since;
         pull_span_.extend(owner.busy_since, now);
     }
@@ -573,10 +578,7 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
     } else if (state_ == State::kPulling) {
         last_progress_ = now;
         if (chunk.state == ChunkState::kReading && chunk.gets_in_flight == 0) {
-            if (owner.config.speed_percent < 100) {
-                const auto took = now - chunk.started;
-                owner.not_before = now + took * (100 - owner.config.speed_percent) / owner.config.speed_percent;
-            }
+            rest_slow_owner(owner, chunk);
             chunk_read(chunk);
         }
     }
@@ -587,8 +589,23 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
     }
 }
 
+// A slow owner (a test's) rests after a chunk for as long as its speed says.
+void PullEngine::rest_slow_owner(Owner& owner, const ChunkSlot& chunk) {
+    if (owner.config.speed_percent < 100) {
+        const Clock::time_point now = Clock::now();
+        const auto took = now - chunk.started;
+        owner.not_before = now + took * (100 - owner.config.speed_percent) / owner.config.speed_percent;
+    }
+}
+
 // All bytes of the chunk are here: tell its owner, and land them.
 void PullEngine::chunk_read(ChunkSlot& chunk) {
+    owner_is_done_with(chunk);
+    land(chunk);
+}
+
+// Nothing more is read of the owner for this chunk.
+void PullEngine::owner_is_done_with(ChunkSlot& chunk) {
     Owner& owner = *owners_[static_cast<std::size_t>(chunk.compiled.owner)];
     Message message;
     message.flow = flow_;
@@ -604,12 +621,27 @@ void PullEngine::chunk_read(ChunkSlot& chunk) {
         message.kind = MessageKind::kRelease;
         links_.send(owner.config.world_rank, message);
     }
-    land(chunk);
+}
+
+// What this rank copies from itself has no checksum.
+bool PullEngine::checked(const ChunkSlot& chunk) const {
+    return options_.verify_hashes && !owners_[static_cast<std::size_t>(chunk.compiled.owner)]->is_self();
+}
+
+// Where the piece's segment starts in our own address space.
+const std::byte* PullEngine::viewed(const ChunkSlot& chunk, const Piece& piece) const {
+    const Owner& owner = *owners_[static_cast<std::size_t>(chunk.compiled.owner)];
+    const PullOwner::View& view = owner.config.view;
+    if (piece.segment == kGatheredSegment) {
+        const int buffer = owner.parts[static_cast<std::size_t>(chunk.group_index)].buffer;
+        return view.gather_buffers[static_cast<std::size_t>(buffer)];
+    }
+    return view.segments[static_cast<std::size_t>(piece.segment)];
 }
 
 void PullEngine::land(ChunkSlot& chunk) {
     chunk.state = ChunkState::kLanding;
-    const bool check = options_.verify_hashes && chunk.compiled.landing != Landing::kLocalCopy;
+    const bool check = checked(chunk);
     if (check && !chunk.hash) {
         fail(Status(StatusCode::kMismatch,
                     fmt::format("chunk {} of {} came without a checksum", chunk.id,
@@ -628,13 +660,12 @@ void PullEngine::LandJob::run() {
     begin_ = Clock::now();
     const CompiledChunk& compiled = chunk_.compiled;
     const std::byte* wire = chunk_.staging ? engine_.staging_.data() + *chunk_.staging : nullptr;
-    const Owner& owner = *engine_.owners_[static_cast<std::size_t>(compiled.owner)];
     std::int64_t offset = 0;
     bool converts = false;
     for (const Piece& piece : compiled.pieces) {
         std::byte* base = engine_.destinations_[static_cast<std::size_t>(piece.parameter)].base;
         if (compiled.landing == Landing::kLocalCopy) {
-            strided_copy(piece.copy, owner.config.local_segments[static_cast<std::size_t>(piece.segment)], base);
+            strided_copy(piece.copy, engine_.viewed(chunk_, piece), base);
         } else if (compiled.landing == Landing::kScatter) {
             const std::int64_t item = wire_item_bytes(piece);
             StridedCopy scatter = destination_from_packed(piece.copy, offset, item);
@@ -648,7 +679,7 @@ void PullEngine::LandJob::run() {
         }
         offset += piece.wire_bytes();
     }
-    if (engine_.options_.verify_hashes && compiled.landing != Landing::kLocalCopy) {
+    if (engine_.checked(chunk_)) {
         // Over the destination, so that a wrong scatter is found too; a widened destination no longer has the wire's bytes.
         ChunkHash hash;
         if (converts) {
@@ -665,6 +696,25 @@ void PullEngine::LandJob::run() {
     end_ = Clock::now();
 }
 
+// The copy of a chunk whose owner's memory we see has ended: that was its read.
+void PullEngine::copied(Owner& owner, ChunkSlot& chunk, Clock::time_point begin, Clock::time_point end) {
+    if (owner.is_self()) {
+        bytes_copied_locally_ += chunk.compiled.wire_bytes;
+    } else {
+        owner.bytes += chunk.compiled.wire_bytes;
+        owner.mapped_bytes += chunk.compiled.wire_bytes;
+        bytes_pulled_ += chunk.compiled.wire_bytes;
+        pull_span_.extend(begin, end);
+    }
+    if (--owner.copies_in_flight == 0 && owner.inflight_bytes == 0) {
+        owner.busy += end - owner.busy_since;
+    }
+    if (state_ == State::kPulling) {
+        rest_slow_owner(owner, chunk);
+        owner_is_done_with(chunk);
+    }
+}
+
 void PullEngine::LandJob::finished() {
     --engine_.jobs_;
     engine_.scatter_span_.extend(begin_, end_);
@@ -675,8 +725,11 @@ void PullEngine::LandJob::finished() {
         chunk_.staging.reset();
         owner.staged_bytes -= compiled.wire_bytes;
     }
+    if (compiled.landing == Landing::kLocalCopy) {
+        engine_.copied(owner, chunk_, begin_, end_);
+    }
     if (engine_.state_ == State::kPulling) {
-        if (engine_.options_.verify_hashes && compiled.landing != Landing::kLocalCopy && hash_ != *chunk_.hash) {
+        if (engine_.checked(chunk_) && hash_ != *chunk_.hash) {
             ++engine_.mismatched_chunks_;
             engine_.fail(
                 Status(StatusCode::kMismatch,
@@ -802,8 +855,8 @@ void PullEngine::traffic(std::vector<LinkTraffic>& out) const {
     out.clear();
     for (const auto& owner : owners_) {
         if (!owner->is_self()) {
-            out.push_back(
-                {owner->config.trainer_rank, owner->bytes, std::chrono::duration<double>(owner->busy).count()});
+            out.push_back({owner->config.trainer_rank, owner->bytes, owner->mapped_bytes,
+                           std::chrono::duration<double>(owner->busy).count()});
         }
     }
 }

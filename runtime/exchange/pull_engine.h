@@ -35,8 +35,13 @@ struct PullOwner {
     std::string name;         ///< For messages: "trainer 3".
     int speed_percent = 100;  ///< For tests: reads from it are paced to this share of their speed.
     RemoteMemory memory;
-    /// When the owner is this very rank: its segments in our own address space, by SegmentId. Otherwise empty.
-    std::vector<const std::byte*> local_segments;
+    bool self = false;  ///< The owner is this very rank.
+    /// Its memory in our own address space, when it is this rank or its chunks are mapped. Otherwise empty.
+    struct View {
+        std::vector<const std::byte*> segments;        ///< By SegmentId.
+        std::vector<const std::byte*> gather_buffers;  ///< By buffer number.
+        std::vector<Buffer> mappings;                  ///< What the pointers point into, unless it is ours.
+    } view;
 };
 
 struct PullOptions {
@@ -50,13 +55,14 @@ struct PullOptions {
 struct LinkTraffic {
     int trainer_rank = 0;
     std::int64_t bytes = 0;
-    double seconds = 0;  ///< Time with reads in flight.
+    std::int64_t mapped_bytes = 0;  ///< Of these, copied from mapped memory.
+    double seconds = 0;             ///< Time with reads or mapped copies in flight.
 };
 
 /// The pulling side of a flow: reads the chunks of one route, from all owners at once, each as soon as it is readable, and lands
 /// them. One version at a time. Everything on the event loop; callbacks too.
 ///
-/// A chunk is readable when its group was published (direct) or it was packed (packed). At most `inflight_bytes` of reads are in
+/// A chunk is readable when its group was published (direct, mapped) or it was packed (packed). At most `inflight_bytes` of reads are in
 /// flight, taken from the owners in turn. Staging is taken for a chunk that can be read now, and given back after its scatter.
 class PullEngine {
 public:
@@ -125,7 +131,12 @@ private:
     bool post_some(Owner& owner);
     void get_done(GetNode& node, const Status& status);
     void chunk_read(ChunkSlot& chunk);
+    void owner_is_done_with(ChunkSlot& chunk);
+    void rest_slow_owner(Owner& owner, const ChunkSlot& chunk);
+    [[nodiscard]] bool checked(const ChunkSlot& chunk) const;
+    [[nodiscard]] const std::byte* viewed(const ChunkSlot& chunk, const Piece& piece) const;
     void land(ChunkSlot& chunk);
+    void copied(Owner& owner, ChunkSlot& chunk, EventLoop::Clock::time_point begin, EventLoop::Clock::time_point end);
     void landed(ChunkSlot& chunk);
     void finish_if_drained();
     void watch();

@@ -113,8 +113,26 @@ private:
             requests[at->second].workers.push_back(static_cast<int>(worker));
             demand_of_worker_[worker] = static_cast<DemandId>(at->second);
         }
+        for (DemandRequest& request : requests) {
+            request.mapped_owners = mapped_owners(request.workers);
+        }
         SLUICE_ASSIGN_OR_RETURN(sync_, route(catalogue_, owners, requests, options_));
         return ok_status();
+    }
+
+    // The trainers whose memory all of `workers` can map.
+    [[nodiscard]] std::vector<int> mapped_owners(const std::vector<int>& workers) const {
+        std::vector<int> owners;
+        for (std::size_t trainer = 0; trainer < trainers_.size(); ++trainer) {
+            const std::string& host = inputs_[static_cast<std::size_t>(trainers_[trainer])].mappable_on;
+            if (!host.empty() && std::all_of(workers.begin(), workers.end(), [&](int worker) {
+                    const int rank = workers_[static_cast<std::size_t>(worker)];
+                    return inputs_[static_cast<std::size_t>(rank)].mappable_on == host;
+                })) {
+                owners.push_back(static_cast<int>(trainer));
+            }
+        }
+        return owners;
     }
 
     // Each gathering trainer is a demand of its own on its peers' shards, for those groups of which it serves anything.

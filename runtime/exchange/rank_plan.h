@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace sluice {
@@ -21,6 +22,8 @@ struct RankInput {
     bool trainer = false;
     int own_rank = 0;  ///< Counted within its side, from 0 without gaps.
     Status status;
+    /// The host (host_identity) on which a trainer's memory can be mapped, or a worker is ready to map; empty: nowhere.
+    std::string mappable_on;
 
     /// A trainer's offer to the workers.
     Ownership ownership;

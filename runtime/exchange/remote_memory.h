@@ -1,7 +1,10 @@
 #pragma once
 
+#include "runtime/services/shared_memory.h"
+
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace sluice {
@@ -12,6 +15,8 @@ struct RemoteRegion {
     std::uint64_t address = 0;
     std::uint64_t bytes = 0;
     std::vector<std::byte> key;
+    /// How a process of the same host can map it, when it can.
+    std::optional<SharedMemoryHandle> shared;
 };
 
 /// All of an owner's memory that one flow reads. Told once, at set-up.

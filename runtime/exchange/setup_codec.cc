@@ -54,10 +54,22 @@ void put(const RemoteRegion& region, wire::RegionMessage& message) {
     message.set_address(region.address);
     message.set_bytes(region.bytes);
     assign(*message.mutable_key(), region.key);
+    if (region.shared) {
+        wire::SharedMemoryMessage& shared = *message.mutable_shared();
+        shared.set_process(region.shared->process);
+        shared.set_file_descriptor(region.shared->descriptor);
+        shared.set_device(region.shared->device);
+        shared.set_inode(region.shared->inode);
+    }
 }
 
 RemoteRegion get(const wire::RegionMessage& message) {
-    return {message.address(), message.bytes(), copy_of(message.key())};
+    RemoteRegion region{message.address(), message.bytes(), copy_of(message.key()), {}};
+    if (message.has_shared()) {
+        const wire::SharedMemoryMessage& shared = message.shared();
+        region.shared = SharedMemoryHandle{shared.process(), shared.file_descriptor(), shared.device(), shared.inode()};
+    }
+    return region;
 }
 
 void put(const RemoteMemory& memory, wire::MemoryMessage& message) {
@@ -126,6 +138,7 @@ std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalo
     message.set_own_rank(input.own_rank);
     message.set_catalogue_digest(catalogue_digest);
     put(input.status, *message.mutable_status());
+    message.set_mappable_on(input.mappable_on);
     if (input.trainer) {
         message.set_ownership(encode_ownership(input.ownership));
         if (input.gather) {
@@ -153,6 +166,7 @@ Result<DecodedInput> decode_input(std::span<const std::byte> bytes, const Catalo
     out.catalogue_digest = message.catalogue_digest();
     RankInput& input = out.input;
     input.trainer = message.trainer();
+    input.mappable_on = message.mappable_on();
     input.own_rank = message.own_rank();
     input.status = get(message.status());
     if (!input.status.ok() || out.catalogue_digest != catalogue.digest()) {

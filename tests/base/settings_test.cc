@@ -28,6 +28,7 @@ TEST(SettingsTest, Defaults) {
     EXPECT_EQ(settings->slots, 8);
     EXPECT_EQ(settings->inflight_bytes, 33554432);
     EXPECT_EQ(settings->credit, 1);
+    EXPECT_TRUE(settings->mapped);
     EXPECT_FALSE(settings->show_ucx_log);
     EXPECT_EQ(settings->ucx, (std::vector<UcxSetting>{{"RNDV_THRESH", "inf"},
                                                       {"MAX_RMA_RAILS", "2"},
@@ -46,7 +47,8 @@ TEST(SettingsTest, EveryVariableIsRead) {
                                 {"SLUICE_STAGING_BYTES", "1MiB"},
                                 {"SLUICE_SLOTS", "3"},
                                 {"SLUICE_INFLIGHT_BYTES", "131072"},
-                                {"SLUICE_CREDIT", "2"}});
+                                {"SLUICE_CREDIT", "2"},
+                                {"SLUICE_MAPPED", "off"}});
     ASSERT_TRUE(settings.ok()) << settings.status().message();
     EXPECT_EQ(settings->log_level, LogLevel::kDebug);
     EXPECT_EQ(settings->heartbeat_interval, milliseconds(100));
@@ -58,6 +60,7 @@ TEST(SettingsTest, EveryVariableIsRead) {
     EXPECT_EQ(settings->slots, 3);
     EXPECT_EQ(settings->inflight_bytes, 131072);
     EXPECT_EQ(settings->credit, 2);
+    EXPECT_FALSE(settings->mapped);
 }
 
 TEST(SettingsTest, ABadValueNamesVariableValueAndRemedy) {
@@ -104,7 +107,7 @@ TEST(SettingsTest, DescriptionReadsBackToTheSameSettings) {
     for (const auto& [variable, value] : changed->describe()) {
         EXPECT_TRUE(variables.emplace(variable, value).second) << variable;
     }
-    EXPECT_EQ(variables.size(), 10u);
+    EXPECT_EQ(variables.size(), 11u);
     EXPECT_EQ(variables["SLUICE_SLOTS"], "17");
     EXPECT_EQ(variables["SLUICE_CHUNK_BYTES"], "4MiB");
     const auto again = with(variables);

@@ -28,6 +28,8 @@ CASES = {
     "gathering_trainer": (1, "1@2.4", ["--source", "gathered"]),
     "worker_of_gathered": (4, "4@1.2", ["--source", "gathered"]),
     "packed_over_tcp": (2, "2@2.1", ["--path", "packed"]),
+    "mapped_trainer": (1, "1@2.4", ["--source", "gathered", "--path", "mapped"]),
+    "mapped_worker": (2, "2@2.2", ["--path", "mapped"]),
 }
 LIMIT_S = 4.0
 
@@ -35,6 +37,8 @@ dead, where, options = CASES[CASE]
 environment = dict(os.environ)
 if CASE.endswith("tcp"):
     environment["UCX_TLS"] = "tcp,self"
+if CASE.startswith("mapped"):
+    environment["SLUICE_MAPPED"] = "on"
 name = f"trainer {dead}" if dead < 2 else f"worker {dead - 2}"
 with tempfile.TemporaryDirectory() as scratch:
     report = os.path.join(scratch, "report.json")

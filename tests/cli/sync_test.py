@@ -125,6 +125,25 @@ def gathered_moe(directory):
     check(result["peak"]["trainer_groups"] <= 2, "credit + 1 groups at most")
 
 
+def on_one_host(directory, *arguments, **options):
+    """As between a trainer and an engine of one host: everything is mapped."""
+    os.environ["SLUICE_MAPPED"] = "on"
+    result, _ = moved(*arguments, directory, **options)
+    check(all(link["bytes"] == link["mapped_bytes"] for link in result["links"]), "all bytes are copied from mapped memory")
+    check(result["copied_on_trainer_bytes"] == [0, 0, 0] and result["peak"]["worker_staging_bytes"] == 0, "neither packed nor staged")
+    return result
+
+
+def mapped_resident(directory):
+    on_one_host(directory, checkpoint("qwen3_moe", directory), "tp=2,pp=2,ep=2", ["tp=4,ep=on"])
+    on_one_host(directory, checkpoint("llama", directory), "fsdp=2", ["tp=2,replicas=2"], verify="digest")
+
+
+def mapped_gathered(directory):
+    result = on_one_host(directory, "Qwen3-30B-A3B", "tp=2,pp=2,ep=2", ["tp=2,replicas=2"], sets=SMALL_MOE, options=("--source", "gathered", "--path", "mapped"))
+    check(result["peak"]["trainer_groups"] <= 2, "credit + 1 groups at most")
+
+
 def generated_llama(directory):
     moved("Llama-3.1-8B", "fsdp=2,tp=2", ["tp=2", "tp=1"], directory, sets=SMALL, versions=2)
 
@@ -159,6 +178,8 @@ def refused(directory):
     base = ["--model", path, "--trainer", "tp=2"]
     launch(3, [*base, "--worker", "tp=2"], code=2)                         # world size
     launch(5, [*base, "--worker", "tp=3"], code=3)                         # indivisible
+    done = launch(4, [*base, "--worker", "tp=2", "--path", "mapped"], code=3)
+    check("SLUICE_MAPPED" in done.stderr, "what cannot be mapped is refused with the remedy")
     launch(4, ["--model", path + "x", "--trainer", "tp=2", "--worker", "tp=2"], code=2)
     with open(os.path.join(path, "config.json"), encoding="utf-8") as stream:
         config = json.load(stream)
@@ -169,7 +190,7 @@ def refused(directory):
 
 
 SCENARIOS = {f.__name__: f for f in (moe_directory, moe_experts_cut, llama_directory, single_file, tied_directory, tied_stored_head, biases,
-                                     generated_moe, gathered_moe, generated_llama, uneven_experts, unlike_pools_with_expert_map, direct_small_chunks,
+                                     generated_moe, gathered_moe, mapped_resident, mapped_gathered, generated_llama, uneven_experts, unlike_pools_with_expert_map, direct_small_chunks,
                                      packed_smallest_limits, two_programs, refused)}
 
 if __name__ == "__main__":

@@ -205,8 +205,11 @@ TEST(Route, ReadsFoldedAxesInAnySteps) {
 
 TEST(Route, GivesTheSameBytesForEveryChunkSizeAndPath) {
     const SmallModel model = test::small_model("Qwen3-30B-A3B");
-    const auto world = make_world(model, "tp=2,pp=2,dp=2,ep=4", "tp=4,ep=on");
+    auto world = make_world(model, "tp=2,pp=2,dp=2,ep=4", "tp=4,ep=on");
     ASSERT_TRUE(world);
+    for (DemandRequest& request : world->requests) {
+        request.mapped_owners = {0, 1, 2, 3, 4, 5, 6, 7};
+    }
     using Choice = RouteOptions::PathChoice;
     for (const Choice path : {Choice::kAuto, Choice::kDirect, Choice::kPacked, Choice::kMapped}) {
         for (const std::int64_t chunk :
@@ -214,6 +217,35 @@ TEST(Route, GivesTheSameBytesForEveryChunkSizeAndPath) {
             expect_right_bytes(model, *world, {chunk, path}, "chunks of " + std::to_string(chunk));
         }
     }
+}
+
+// Nothing but what can be mapped is, and only when no other path was asked for.
+TEST(Route, MapsTheOwnersThatCanBeMapped) {
+    const SmallModel model = test::small_model("Qwen3-30B-A3B");
+    auto world = make_world(model, "tp=2,dp=2,ep=4", "tp=2");
+    ASSERT_TRUE(world);
+    using Choice = RouteOptions::PathChoice;
+    world->requests[0].mapped_owners = {0, 2};
+    const auto mixed = route(model.catalogue, world->owners, world->requests, {});
+    ASSERT_TRUE(mixed.ok());
+    std::set<int> mapped;
+    for (std::size_t d = 0; d < mixed->routes.size(); ++d) {
+        for (const Chunk& chunk : mixed->routes[d].chunks) {
+            EXPECT_EQ(chunk.path == Path::kMapped, d == 0 && chunk.owner % 2 == 0);
+            if (chunk.path == Path::kMapped) {
+                mapped.insert(chunk.owner);
+            }
+        }
+    }
+    EXPECT_EQ(mapped, (std::set<int>{0, 2}));
+    const auto direct = route(model.catalogue, world->owners, world->requests, {4 << 20, Choice::kDirect});
+    ASSERT_TRUE(direct.ok());
+    EXPECT_TRUE(std::all_of(direct->routes[0].chunks.begin(), direct->routes[0].chunks.end(),
+                            [](const Chunk& chunk) { return chunk.path == Path::kDirect; }));
+    const auto refused = route(model.catalogue, world->owners, world->requests, {4 << 20, Choice::kMapped});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), StatusCode::kPlanRefused);
+    EXPECT_THAT(refused.status().message(), testing::HasSubstr("cannot map the memory of trainer 1"));
 }
 
 TEST(Route, IsDeterministicAndFingerprintsWhatDecidesIt) {

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 namespace sluice {
 namespace {
 
@@ -36,6 +38,10 @@ Planned make_plan(const SmallModel& model, const std::string& trainer, const std
         request.demand = &out.demands[static_cast<std::size_t>(rank)];
         for (int replica = 0; replica < workers.replicas; ++replica) {
             request.workers.push_back(replica * workers.pool_size() + rank);
+        }
+        if (options.path == RouteOptions::PathChoice::kMapped) {
+            request.mapped_owners.resize(out.owners.size());
+            std::iota(request.mapped_owners.begin(), request.mapped_owners.end(), 0);
         }
         requests.push_back(request);
     }

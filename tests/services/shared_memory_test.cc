@@ -1,0 +1,87 @@
+#include "runtime/services/shared_memory.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+// `seen` tells by its result, in another process, whether it saw what it should.
+int in_another_process(const std::function<bool()>& seen) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::_exit(seen() ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(SharedMemoryTest, AnotherProcessSeesWhatIsWritten) {
+    constexpr std::int64_t kSize = (3 << 20) + 5;
+    auto shared = SharedBuffer::allocate(kSize);
+    ASSERT_TRUE(shared.ok());
+    Buffer& buffer = shared->buffer();
+    EXPECT_EQ(buffer.size(), static_cast<std::size_t>(kSize));
+    EXPECT_EQ(buffer.data()[kSize - 1], std::byte{0});
+    std::memset(buffer.data(), 7, buffer.size());
+    EXPECT_EQ(in_another_process([&] {
+                  const auto mapped = map_shared_memory(shared->handle(), kSize);
+                  return mapped.ok() && mapped->data() != buffer.data() &&
+                         std::memcmp(mapped->data(), buffer.data(), buffer.size()) == 0;
+              }),
+              0);
+}
+
+TEST(SharedMemoryTest, AMappingOutlivesItsBufferButTheHandleDoesNot) {
+    std::optional<Buffer> mapping;
+    SharedMemoryHandle handle;
+    {
+        auto shared = SharedBuffer::allocate(4096);
+        ASSERT_TRUE(shared.ok());
+        shared->buffer().data()[17] = std::byte{3};
+        handle = shared->handle();
+        auto mapped = map_shared_memory(handle, 4096);
+        ASSERT_TRUE(mapped.ok());
+        mapping = std::move(*mapped);
+    }
+    EXPECT_EQ(mapping->data()[17], std::byte{3});
+    const auto late = map_shared_memory(handle, 4096);
+    ASSERT_FALSE(late.ok());
+    EXPECT_THAT(late.status().message(), HasSubstr("SLUICE_MAPPED=off"));
+}
+
+TEST(SharedMemoryTest, AnotherFileOrAShorterOneIsRefused) {
+    auto shared = SharedBuffer::allocate(4096);
+    auto other = SharedBuffer::allocate(4096);
+    ASSERT_TRUE(shared.ok() && other.ok());
+    SharedMemoryHandle handle = shared->handle();
+    EXPECT_FALSE(map_shared_memory(handle, 4097).ok());
+    EXPECT_FALSE(map_shared_memory(handle, 0).ok());
+    handle.descriptor = other->handle().descriptor;
+    EXPECT_THAT(map_shared_memory(handle, 4096).status().message(), HasSubstr("another file"));
+    handle = {-1, -1, 0, 0};
+    EXPECT_FALSE(map_shared_memory(handle, 4096).ok());
+}
+
+TEST(SharedMemoryTest, NothingAndTooMuch) {
+    EXPECT_TRUE(SharedBuffer::allocate(0).ok());
+    const auto refused = SharedBuffer::allocate(-1);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(HostIdentityTest, IsThatOfAllProcessesOfTheHost) {
+    const std::string mine = host_identity();
+    ASSERT_FALSE(mine.empty());
+    EXPECT_EQ(in_another_process([&] { return host_identity() == mine; }), 0);
+}
+
+}  // namespace
+}  // namespace sluice
