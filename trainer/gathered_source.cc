@@ -66,7 +66,7 @@ Status GatheredSource::prepare(Session& session, const RankPlan& plan, std::span
     buffer_regions_.assign(buffers.begin(), buffers.end());
     RemoteMemory& shown = card.flows[static_cast<std::size_t>(FlowId::kGather)];
     shown.segments.assign(segments.begin(), segments.end());
-    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session, plan.gather_owner_route, session.settings().slots));
+    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session, plan.gather_owner_route));
     slots_->describe(shown);
     SLUICE_ASSIGN_OR_RETURN(staging_, StagingArena::create(options_.staging_bytes));
     SLUICE_ASSIGN_OR_RETURN(staging_region_,

@@ -118,7 +118,7 @@ Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
             free_buffers_.push_back(i);
         }
     }
-    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session_, plan.owner_route, session_.settings().slots));
+    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session_, plan.owner_route));
     slots_->describe(shown);
     SLUICE_RETURN_IF_ERROR(source_.prepare(session_, plan, shown.segments, buffer_regions, card));
     return card;

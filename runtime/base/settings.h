@@ -39,7 +39,8 @@ struct Settings {
     std::int64_t chunk_bytes = std::int64_t{4} << 20;
     /// SLUICE_STAGING_BYTES: a worker's staging memory. At least one chunk.
     std::int64_t staging_bytes = std::int64_t{64} << 20;
-    /// SLUICE_SLOTS: serve slots of a trainer rank, each of one chunk. At least 1.
+    /// SLUICE_SLOTS: memory for packed chunks of a trainer rank, in chunks of SLUICE_CHUNK_BYTES; smaller chunks take less.
+    /// At least 1.
     int slots = 8;
     /// SLUICE_INFLIGHT_BYTES: the most bytes a worker has asked for and not received. At least one chunk.
     std::int64_t inflight_bytes = std::int64_t{32} << 20;

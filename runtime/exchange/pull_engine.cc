@@ -51,9 +51,9 @@ struct PullEngine::Owner {
     std::size_t max_get_bytes = 1 << 20;
     std::vector<Part> parts;  // by group index
 
-    std::vector<ChunkSlot*> ready;  // a ring: as many places as the owner has chunks
-    std::size_t ready_begin = 0;
-    std::size_t ready_count = 0;
+    // A heap with the chunk that is first in the route on top: packed chunks become readable later than direct ones, and
+    // must not wait for those of all later groups. Has room for all chunks of the owner.
+    std::vector<ChunkSlot*> ready;
     ChunkSlot* posting = nullptr;
     ReadCursor cursor;
 
@@ -67,11 +67,15 @@ struct PullEngine::Owner {
     Clock::time_point not_before{};
 
     [[nodiscard]] bool is_self() const { return config.self; }
-    void push_ready(ChunkSlot& chunk) { ready[(ready_begin + ready_count++) % ready.size()] = &chunk; }
-    [[nodiscard]] ChunkSlot* front() const { return ready_count == 0 ? nullptr : ready[ready_begin]; }
+    static bool later(const ChunkSlot* a, const ChunkSlot* b);
+    void push_ready(ChunkSlot& chunk) {
+        ready.push_back(&chunk);
+        std::push_heap(ready.begin(), ready.end(), later);
+    }
+    [[nodiscard]] ChunkSlot* front() const { return ready.empty() ? nullptr : ready.front(); }
     void pop_front() {
-        ready_begin = (ready_begin + 1) % ready.size();
-        --ready_count;
+        std::pop_heap(ready.begin(), ready.end(), later);
+        ready.pop_back();
     }
 };
 
@@ -104,6 +108,8 @@ struct PullEngine::ChunkSlot {
     std::optional<std::int64_t> staging;
     Clock::time_point started{};
 };
+
+bool PullEngine::Owner::later(const ChunkSlot* a, const ChunkSlot* b) { return a->id > b->id; }
 
 class PullEngine::GetNode : public transport::Completion {
 public:
@@ -175,7 +181,7 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThread& copy_thread, F
         chunks_.back()->group_index = index;
     }
     for (std::size_t i = 0; i < owners_.size(); ++i) {
-        owners_[i]->ready.resize(chunks_of_owner[i] + 1);
+        owners_[i]->ready.reserve(chunks_of_owner[i]);
         owners_[i]->parts.resize(groups_.size());
     }
     for (const auto& chunk : chunks_) {
@@ -253,7 +259,7 @@ void PullEngine::start(std::uint64_t version) {
         chunk->hash.reset();
     }
     for (auto& owner : owners_) {
-        owner->ready_begin = owner->ready_count = 0;
+        owner->ready.clear();
         owner->posting = nullptr;
         owner->bytes = 0;
         owner->mapped_bytes = 0;
@@ -769,7 +775,7 @@ void PullEngine::fail(const Status& cause) {
     for (auto& owner : owners_) {
         // What was taken for a chunk whose reads are only partly posted, or were all refused, is given back with its last get.
         owner->posting = nullptr;
-        owner->ready_count = 0;
+        owner->ready.clear();
     }
     finish_if_drained();
 }

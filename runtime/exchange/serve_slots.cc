@@ -6,7 +6,14 @@
 
 namespace sluice {
 
-Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route, int count) {
+namespace {
+
+// Enough for any round trip; more would only be walked over.
+constexpr std::int64_t kMostSlots = 256;
+
+}  // namespace
+
+Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route) {
     ServeSlots slots;
     for (const ServedDemand& demand : route.demands) {
         for (const ServedChunk& chunk : demand.chunks) {
@@ -18,7 +25,10 @@ Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route,
     if (slots.slot_bytes_ == 0) {
         return slots;
     }
-    slots.count_ = count;
+    // Chunks are often much smaller than allowed, since a group ends them: the same memory then holds more of them, and as
+    // many can be on their way to each consumer.
+    const std::int64_t budget = session.settings().slots * session.settings().chunk_bytes;
+    slots.count_ = static_cast<int>(std::clamp<std::int64_t>(budget / slots.slot_bytes_, 1, kMostSlots));
     SLUICE_ASSIGN_OR_RETURN(slots.buffer_, Buffer::allocate(slots.bytes(), MemoryKind::kHost));
     SLUICE_ASSIGN_OR_RETURN(slots.region_, session.register_memory(slots.buffer_->bytes(), MemoryKind::kHost,
                                                                    transport::Access::kRemoteRead));

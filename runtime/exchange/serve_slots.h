@@ -16,8 +16,8 @@ namespace sluice {
 /// The registered serve slots of one flow of an owner. Nothing is allocated when its route packs nothing.
 class ServeSlots {
 public:
-    /// `count` slots, each as large as the largest packed chunk of `route`.
-    static Result<ServeSlots> create(Session& session, const OwnerRoute& route, int count);
+    /// Slots as large as the largest packed chunk of `route`, as many as fit into the memory of Settings::slots chunks.
+    static Result<ServeSlots> create(Session& session, const OwnerRoute& route);
 
     /// Fills in the slots' part.
     void describe(RemoteMemory& memory) const;

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+#include "runtime/exchange/bootstrap.h"
+#include "runtime/services/deadline.h"
+#include "runtime/services/event_loop.h"
+#include "transport/transport.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace sluice::bench {
+
+/// What a link carries with nothing of ours around it: gets of one range, cut as the link wants them, a window of bytes in
+/// flight. Between rank 0, which is read, and another rank.
+class RawGet {
+public:
+    /// Collective. `memory` is what is read at rank 0, and the destination elsewhere; it must outlive this.
+    static Result<std::unique_ptr<RawGet>> create(const Settings& settings, Bootstrap& bootstrap,
+                                                  std::span<std::byte> memory, Deadline deadline);
+    /// On the reader first, then on rank 0.
+    ~RawGet();
+    RawGet(const RawGet&) = delete;
+    RawGet& operator=(const RawGet&) = delete;
+
+    /// On a reader: reads the first `bytes` bytes; the seconds it took.
+    Result<double> run(std::int64_t bytes);
+    /// On a reader, after a run.
+    [[nodiscard]] transport::LinkInfo link() const { return link_; }
+
+private:
+    class Run;
+    explicit RawGet(const Settings& settings);
+
+    std::int64_t window_;
+    std::span<std::byte> memory_;
+    std::uint64_t remote_address_ = 0;
+    transport::LinkInfo link_;
+    std::unique_ptr<EventLoop> loop_;
+    std::unique_ptr<transport::Transport> transport_;
+    std::unique_ptr<transport::MemoryRegion> region_;
+    std::unique_ptr<transport::Endpoint> endpoint_;
+    std::unique_ptr<transport::RemoteKey> key_;
+};
+
+}  // namespace sluice::bench
