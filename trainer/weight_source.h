@@ -25,7 +25,7 @@ public:
         std::int64_t bytes = 0;
         MemoryKind kind = MemoryKind::kHost;
         /// When workers of the same host can map it, and `data` is its first byte.
-        std::optional<SharedMemoryHandle> shared;
+        std::optional<SharedMemoryHandle> shared = {};
     };
 
     virtual ~WeightSource() = default;

@@ -6,20 +6,20 @@
 namespace sluice {
 namespace {
 
-// A get costs some microseconds of CPU whatever its size (2 us over CMA, more on slower links): below this a copy out of
-// staging is cheaper than another get.
-constexpr std::int64_t kRunWorthAGet = 16 << 10;
+// A get costs some microseconds of CPU whatever its size (2 us over CMA, more on slower links): as much as to copy this
+// many bytes out of staging.
+constexpr std::int64_t kBytesWorthAGet = 16 << 10;
 
 bool any_conversion(const std::vector<Piece>& pieces) {
     return std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.converts(); });
 }
 
-std::int64_t shortest_run(const std::vector<ReadStep>& steps) {
-    std::int64_t shortest = INT64_MAX;
+std::int64_t gets_of(const std::vector<ReadStep>& steps) {
+    std::int64_t gets = 0;
     for (const ReadStep& step : steps) {
-        shortest = std::min(shortest, step.copy.item);
+        gets += step.copy.items();
     }
-    return shortest;
+    return gets;
 }
 
 std::vector<ReadStep> reads_in_place(const Chunk& chunk) {
@@ -84,8 +84,7 @@ CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_s
     out.landing = Landing::kScatter;
     if (!converts) {
         std::vector<ReadStep> in_place = reads_in_place(chunk);
-        const std::int64_t run = shortest_run(in_place);
-        if (run >= kRunWorthAGet || run >= shortest_run(out.reads)) {
+        if ((gets_of(in_place) - gets_of(out.reads)) * kBytesWorthAGet <= chunk.wire_bytes) {
             out.reads = std::move(in_place);
             out.landing = Landing::kInPlace;
         }

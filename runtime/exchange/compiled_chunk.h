@@ -26,8 +26,8 @@ struct CompiledChunk {
     std::vector<Piece> pieces;    ///< In wire order.
 };
 
-/// Chooses the landing and computes the reads. A direct chunk lands in place when its runs, contiguous on both sides, are long enough to be
-/// worth a get each; where only the owner's side has longer runs, those are read into staging and scattered.
+/// Chooses the landing and computes the reads. A direct chunk lands in place unless that takes so many more gets (of runs that are
+/// contiguous on both sides) than reading the owner's runs into staging that copying the chunk from there is cheaper.
 /// A packed chunk is one read, in place when its destination is one gapless range.
 CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_self);
 

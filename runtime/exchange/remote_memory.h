@@ -16,7 +16,7 @@ struct RemoteRegion {
     std::uint64_t bytes = 0;
     std::vector<std::byte> key;
     /// How a process of the same host can map it, when it can.
-    std::optional<SharedMemoryHandle> shared;
+    std::optional<SharedMemoryHandle> shared = {};
 };
 
 /// All of an owner's memory that one flow reads. Told once, at set-up.

@@ -72,6 +72,14 @@ TEST(CompiledChunkTest, DirectScattersWhenOnlyTheSourceHasLongRuns) {
     EXPECT_EQ(compiled.reads[0].copy.item, 64'000) << "one run";
 }
 
+// One short piece beside it (a norm of 64 bytes) says nothing about the 256 gets that the other would take in place.
+TEST(CompiledChunkTest, AShortPieceDoesNotBringTheOthersInPlace) {
+    const CompiledChunk compiled = compile_chunk(
+        chunk_of(Path::kDirect, {piece(4, rows(256, 128, 128, 256)), piece(5, run(1 << 20, 0, 64))}), 0, false);
+    EXPECT_EQ(compiled.landing, Landing::kScatter);
+    EXPECT_EQ(compiled.reads.size(), 2u);
+}
+
 TEST(CompiledChunkTest, DirectScattersWhatItConverts) {
     StridedCopy copy = rows(1 << 14, 2, 2, 4);
     const CompiledChunk compiled =
