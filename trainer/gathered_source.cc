@@ -110,11 +110,11 @@ Status GatheredSource::start(Session& session) {
     Status opened;
     session.loop().run_and_wait([&] {
         server_ = std::make_unique<Server>(
-            session.loop(), session.links(), session.copy_thread(), FlowId::kGather, plan.gather_owner_route,
+            session.loop(), session.links(), session.copy_threads(), FlowId::kGather, plan.gather_owner_route,
             served_consumers(session, plan.gather_owner_route, plan.trainers), std::move(memory),
             options_.verify_hashes, Server::Events{[this](GroupId group) { released_->group_done(group); }});
         engine_ = std::make_unique<PullEngine>(
-            session.loop(), session.links(), session.copy_thread(), FlowId::kGather, plan.gather_route,
+            session.loop(), session.links(), session.copy_threads(), FlowId::kGather, plan.gather_route,
             std::move(owners), std::vector<Destination>(gather_.demand.dense.parameters.size()), *staging_,
             *staging_region_, /*gated=*/true, pull,
             PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },

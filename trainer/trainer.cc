@@ -147,7 +147,7 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     peers.insert(peers.end(), consumer_ranks.begin(), consumer_ranks.end());
     session_.loop().run_and_wait([&] {
         server_ =
-            std::make_unique<Server>(session_.loop(), session_.links(), session_.copy_thread(), FlowId::kSync,
+            std::make_unique<Server>(session_.loop(), session_.links(), session_.copy_threads(), FlowId::kSync,
                                      plan.owner_route, std::move(consumers), std::move(memory), options_.verify_hashes,
                                      Server::Events{[this](GroupId group) { released_->group_done(group); }});
     });
@@ -262,7 +262,7 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
     return wait_for_releases(0);
 }
 
-// A failed version: waits until the copy thread reads nothing of it any more.
+// A failed version: waits until the copy threads read nothing of it any more.
 void Trainer::stop_serving() {
     Latch drained(1);
     session_.loop().run_and_wait([&] { server_->stop([&] { drained.count_down(); }); });

@@ -129,7 +129,7 @@ Status Worker::start(const ParameterStore& store, Deadline deadline) {
     const std::vector<int> peers = world_ranks(owners);
     session_.loop().run_and_wait([&] {
         engine_ = std::make_unique<PullEngine>(
-            session_.loop(), session_.links(), session_.copy_thread(), FlowId::kSync, plan.route, std::move(owners),
+            session_.loop(), session_.links(), session_.copy_threads(), FlowId::kSync, plan.route, std::move(owners),
             std::move(destinations), *staging_, *staging_region_, /*gated=*/false, pull,
             PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
                                [this](const Status& status) { landed_->finish(status); }});

@@ -76,6 +76,7 @@ void for_each_variable(Self& self, Visit visit) {
     visit("SLUICE_SLOTS", self.slots);
     visit("SLUICE_INFLIGHT_BYTES", self.inflight_bytes);
     visit("SLUICE_CREDIT", self.credit);
+    visit("SLUICE_COPY_THREADS", self.copy_threads);
     visit("SLUICE_MAPPED", self.mapped);
 }
 
@@ -134,6 +135,7 @@ Status Settings::check() const {
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_STAGING_BYTES", staging_bytes, chunk_bytes, " (SLUICE_CHUNK_BYTES)"));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_SLOTS", slots, 1));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_INFLIGHT_BYTES", inflight_bytes, chunk_bytes, " (SLUICE_CHUNK_BYTES)"));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_COPY_THREADS", copy_threads, 1));
     return at_least("SLUICE_CREDIT", credit, 1);
 }
 

@@ -46,6 +46,8 @@ struct Settings {
     std::int64_t inflight_bytes = std::int64_t{32} << 20;
     /// SLUICE_CREDIT: groups a trainer may have published and unreleased; it holds at most one more. At least 1.
     int credit = 1;
+    /// SLUICE_COPY_THREADS: threads that pack, scatter, copy and hash. At least 1.
+    int copy_threads = 2;
     /// SLUICE_MAPPED: whether workers copy from trainers of the same host through shared memory. on or off.
     bool mapped = true;
 

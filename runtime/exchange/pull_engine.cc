@@ -135,12 +135,12 @@ void PullEngine::Span::extend(Clock::time_point from, Clock::time_point to) {
     }
 }
 
-PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThread& copy_thread, FlowId flow, const Route& route,
+PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId flow, const Route& route,
                        std::vector<PullOwner> owners, std::vector<Destination> destinations, StagingArena& staging,
                        const transport::MemoryRegion& staging_region, bool gated, PullOptions options, Events events)
     : loop_(loop),
       links_(links),
-      copy_thread_(copy_thread),
+      copy_threads_(copy_threads),
       flow_(flow),
       staging_(staging),
       staging_region_(staging_region),
@@ -659,7 +659,7 @@ void PullEngine::land(ChunkSlot& chunk) {
         return;
     }
     ++jobs_;
-    copy_thread_.enqueue(chunk.job);
+    copy_threads_.enqueue(chunk.job);
 }
 
 void PullEngine::LandJob::run() {
@@ -832,7 +832,7 @@ std::string PullEngine::waiting_for() const {
             }
         }
     }
-    return "the copy thread";
+    return "the copy threads";
 }
 
 void PullEngine::watch() {

@@ -7,7 +7,7 @@
 #include "runtime/exchange/message.h"
 #include "runtime/exchange/remote_memory.h"
 #include "runtime/services/buffer.h"
-#include "runtime/services/copy_thread.h"
+#include "runtime/services/copy_threads.h"
 #include "runtime/services/event_loop.h"
 #include "transport/transport.h"
 
@@ -75,7 +75,7 @@ public:
 
     /// `owners` holds every owner that a chunk of `route` names. With `gated` a group's chunks wait for allow(). `staging` must hold the largest chunk;
     /// it lies within `staging_region`.
-    PullEngine(EventLoop& loop, Links& links, CopyThread& copy_thread, FlowId flow, const Route& route,
+    PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId flow, const Route& route,
                std::vector<PullOwner> owners, std::vector<Destination> destinations, StagingArena& staging,
                const transport::MemoryRegion& staging_region, bool gated, PullOptions options, Events events);
     ~PullEngine();
@@ -148,7 +148,7 @@ private:
 
     EventLoop& loop_;
     Links& links_;
-    CopyThread& copy_thread_;
+    CopyThreads& copy_threads_;
     FlowId flow_;
     StagingArena& staging_;
     const transport::MemoryRegion& staging_region_;

@@ -165,11 +165,11 @@ void Server::HashJob::finished() {
     server_.drained_check();
 }
 
-Server::Server(EventLoop& loop, Links& links, CopyThread& copy_thread, FlowId flow, OwnerRoute route,
+Server::Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute route,
                std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events)
     : loop_(loop),
       links_(links),
-      copy_thread_(copy_thread),
+      copy_threads_(copy_threads),
       flow_(flow),
       route_(std::move(route)),
       memory_(std::move(memory)),
@@ -274,7 +274,7 @@ void Server::hash_next() {
     hashing_ = true;
     hash_job_->group = hashed_;
     ++jobs_;
-    copy_thread_.enqueue(*hash_job_);
+    copy_threads_.enqueue(*hash_job_);
 }
 
 void Server::announce(Consumer& consumer) {
@@ -341,7 +341,7 @@ bool Server::serve_next(Consumer& consumer) {
         slot->told = false;
         packed.slot = slot;
         ++jobs_;
-        copy_thread_.enqueue(*slot);
+        copy_threads_.enqueue(*slot);
         return true;
     }
     if (packed.slot->state != PackSlot::State::kReady) {

@@ -4,7 +4,7 @@
 #include "runtime/base/status.h"
 #include "runtime/exchange/links.h"
 #include "runtime/exchange/message.h"
-#include "runtime/services/copy_thread.h"
+#include "runtime/services/copy_threads.h"
 #include "runtime/services/event_loop.h"
 
 #include <chrono>
@@ -46,7 +46,7 @@ public:
     };
 
     /// `consumers[i]` holds the consumers of `route.demands[i]`.
-    Server(EventLoop& loop, Links& links, CopyThread& copy_thread, FlowId flow, OwnerRoute route,
+    Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute route,
            std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events);
     ~Server();
     Server(const Server&) = delete;
@@ -95,7 +95,7 @@ private:
 
     EventLoop& loop_;
     Links& links_;
-    CopyThread& copy_thread_;
+    CopyThreads& copy_threads_;
     FlowId flow_;
     OwnerRoute route_;
     ServedMemory memory_;

@@ -25,7 +25,7 @@ constexpr std::size_t kLongestNote = 64 << 20;
 Result<std::unique_ptr<Session>> Session::open(const Settings& settings, const TransportFactory& open_transport) {
     std::unique_ptr<Session> session(new Session(settings));
     session->loop_ = std::make_unique<EventLoop>("sluice-net");
-    session->copy_thread_ = std::make_unique<CopyThread>(*session->loop_, "sluice-copy");
+    session->copy_threads_ = std::make_unique<CopyThreads>(*session->loop_, "sluice-copy", settings.copy_threads);
     Result<std::unique_ptr<transport::Transport>> opened = internal_error("not opened");
     session->loop_->run_and_wait([&] { opened = open_transport(*session->loop_); });
     SLUICE_ASSIGN_OR_RETURN(session->transport_, std::move(opened));

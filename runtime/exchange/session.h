@@ -9,7 +9,7 @@
 #include "runtime/exchange/rank_plan.h"
 #include "runtime/exchange/remote_memory.h"
 #include "runtime/exchange/server.h"
-#include "runtime/services/copy_thread.h"
+#include "runtime/services/copy_threads.h"
 #include "runtime/services/deadline.h"
 #include "runtime/services/event_loop.h"
 #include "transport/transport.h"
@@ -63,7 +63,7 @@ public:
     void close(bool graceful, const std::function<void()>& before_close);
 
     [[nodiscard]] EventLoop& loop() { return *loop_; }
-    [[nodiscard]] CopyThread& copy_thread() { return *copy_thread_; }
+    [[nodiscard]] CopyThreads& copy_threads() { return *copy_threads_; }
     [[nodiscard]] transport::Transport& transport() { return *transport_; }
     [[nodiscard]] Links& links() { return *links_; }
     [[nodiscard]] Coordination& coordination() { return *coordination_; }
@@ -100,7 +100,7 @@ private:
 
     Settings settings_;
     std::unique_ptr<EventLoop> loop_;
-    std::unique_ptr<CopyThread> copy_thread_;
+    std::unique_ptr<CopyThreads> copy_threads_;
     std::unique_ptr<transport::Transport> transport_;
     std::unique_ptr<Links> links_;
     std::unique_ptr<Coordination> coordination_;

@@ -40,7 +40,7 @@ kernels::CopyBox choose_loop(const StridedCopy& walk, std::int64_t total, bool t
     if (const kernels::CopyBox loop = transpose ? kernels::transpose_box_for(item) : nullptr) {
         return loop;
     }
-    const bool gapless = walk.dst_strides.back() == walk.item;
+    const bool gapless = walk.sizes.empty() || walk.dst_strides.back() == walk.item;
     const bool stream = total >= kStreamTotal && walk.item >= (gapless ? kStreamGaplessItem : kStreamItem);
     return stream ? kernels::streaming_copy_box(has_avx2()) : kernels::copy_box_for(item);
 }
@@ -53,18 +53,21 @@ void strided_copy(const StridedCopy& copy, const std::byte* src, std::byte* dst)
     if (total == 0) {
         return;
     }
-    if (walk.sizes.empty()) {
-        std::memcpy(dst + walk.dst_offset, src + walk.src_offset, static_cast<std::size_t>(walk.item));
+    if (walk.sizes.empty() && total < kStreamTotal) {
+        std::memcpy(dst + walk.dst_offset, src + walk.src_offset, static_cast<std::size_t>(total));
         return;
     }
-    const bool transpose = arrange_transpose(walk);
+    const bool transpose = !walk.sizes.empty() && arrange_transpose(walk);
 
     const std::size_t rank = walk.sizes.size();
     Box box;
     box.item = static_cast<std::size_t>(walk.item);
-    box.columns = walk.sizes[rank - 1];
-    box.src_column = walk.src_strides[rank - 1];
-    box.dst_column = walk.dst_strides[rank - 1];
+    box.src_column = walk.item;
+    if (rank >= 1) {
+        box.columns = walk.sizes[rank - 1];
+        box.src_column = walk.src_strides[rank - 1];
+        box.dst_column = walk.dst_strides[rank - 1];
+    }
     if (rank >= 2) {
         box.rows = walk.sizes[rank - 2];
         box.src_row = walk.src_strides[rank - 2];

@@ -28,6 +28,7 @@ TEST(SettingsTest, Defaults) {
     EXPECT_EQ(settings->slots, 8);
     EXPECT_EQ(settings->inflight_bytes, 33554432);
     EXPECT_EQ(settings->credit, 1);
+    EXPECT_EQ(settings->copy_threads, 2);
     EXPECT_TRUE(settings->mapped);
     EXPECT_FALSE(settings->show_ucx_log);
     EXPECT_EQ(settings->ucx, (std::vector<UcxSetting>{{"RNDV_THRESH", "inf"},
@@ -48,6 +49,7 @@ TEST(SettingsTest, EveryVariableIsRead) {
                                 {"SLUICE_SLOTS", "3"},
                                 {"SLUICE_INFLIGHT_BYTES", "131072"},
                                 {"SLUICE_CREDIT", "2"},
+                                {"SLUICE_COPY_THREADS", "3"},
                                 {"SLUICE_MAPPED", "off"}});
     ASSERT_TRUE(settings.ok()) << settings.status().message();
     EXPECT_EQ(settings->log_level, LogLevel::kDebug);
@@ -60,6 +62,7 @@ TEST(SettingsTest, EveryVariableIsRead) {
     EXPECT_EQ(settings->slots, 3);
     EXPECT_EQ(settings->inflight_bytes, 131072);
     EXPECT_EQ(settings->credit, 2);
+    EXPECT_EQ(settings->copy_threads, 3);
     EXPECT_FALSE(settings->mapped);
 }
 
@@ -107,7 +110,7 @@ TEST(SettingsTest, DescriptionReadsBackToTheSameSettings) {
     for (const auto& [variable, value] : changed->describe()) {
         EXPECT_TRUE(variables.emplace(variable, value).second) << variable;
     }
-    EXPECT_EQ(variables.size(), 11u);
+    EXPECT_EQ(variables.size(), 12u);
     EXPECT_EQ(variables["SLUICE_SLOTS"], "17");
     EXPECT_EQ(variables["SLUICE_CHUNK_BYTES"], "4MiB");
     const auto again = with(variables);

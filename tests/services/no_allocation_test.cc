@@ -1,7 +1,7 @@
 // What runs for every chunk of a sync takes no heap memory. A program of its own, since counted_new.cc replaces operator new.
 #include "runtime/services/buffer.h"
 #include "runtime/services/copy_engine.h"
-#include "runtime/services/copy_thread.h"
+#include "runtime/services/copy_threads.h"
 #include "runtime/services/tensor_values.h"
 #include "tests/services/counted_new.h"
 
@@ -67,13 +67,13 @@ public:
     std::counting_semaphore<> done{0};
 };
 
-TEST(NoAllocationTest, JobsOfTheCopyThread) {
+TEST(NoAllocationTest, JobsOfTheCopyThreads) {
     EventLoop loop("loop");
-    CopyThread copy_thread(loop, "copy");
+    CopyThreads copy_threads(loop, "copy", 1);
     CountingJob jobs[10];
     const auto round = [&] {
         for (CountingJob& job : jobs) {
-            copy_thread.enqueue(job);
+            copy_threads.enqueue(job);
         }
         for (CountingJob& job : jobs) {
             job.done.acquire();

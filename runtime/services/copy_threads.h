@@ -6,10 +6,11 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace sluice {
 
-/// Long work for the copy thread, owned by whoever enqueues it. It must stay alive from enqueue() until finished()
+/// Long work for a copy thread, owned by whoever enqueues it. It must stay alive from enqueue() until finished()
 /// has started to run; from then on it may be enqueued again or destroyed.
 class CopyJob {
 public:
@@ -18,15 +19,15 @@ public:
     CopyJob& operator=(const CopyJob&) = delete;
     virtual ~CopyJob() = default;
 
-    /// On the copy thread.
+    /// On a copy thread.
     virtual void run() = 0;
     /// On the event loop, once per enqueue, after run().
     virtual void finished() = 0;
-    /// False in finished() when the copy thread was stopped before the job's turn, so that run() was left out.
+    /// False in finished() when the copy threads were stopped before the job's turn, so that run() was left out.
     [[nodiscard]] bool was_run() const { return was_run_; }
 
 private:
-    friend class CopyThread;
+    friend class CopyThreads;
     struct Finished final : LoopTask {
         explicit Finished(CopyJob& owner) : job(owner) {}
         void run() override { job.finished(); }
@@ -38,16 +39,17 @@ private:
     Finished finished_{*this};
 };
 
-/// One thread that runs jobs in the order of enqueueing and posts their ends to an event loop. It sleeps when it has
+/// Threads that start jobs in the order of enqueueing and post their ends to an event loop. They sleep when they have
 /// nothing to do.
-class CopyThread {
+class CopyThreads {
 public:
-    /// Starts the thread. `loop` must outlive it. `name` (15 characters at most) is what debuggers and `top` show.
-    CopyThread(EventLoop& loop, const std::string& name);
-    /// Waits for the job that runs now, starts no other one, and posts the end of all. Not from the copy thread.
-    ~CopyThread();
-    CopyThread(const CopyThread&) = delete;
-    CopyThread& operator=(const CopyThread&) = delete;
+    /// Starts `count` threads (at least 1). `loop` must outlive them. `name` (13 characters at most) and a number are what debuggers
+    /// and `top` show.
+    CopyThreads(EventLoop& loop, const std::string& name, int count);
+    /// Waits for the jobs that run now, starts no other one, and posts the end of all. Not from a copy thread.
+    ~CopyThreads();
+    CopyThreads(const CopyThreads&) = delete;
+    CopyThreads& operator=(const CopyThreads&) = delete;
 
     /// Any thread; allocates nothing, and holds a lock for some instructions only.
     void enqueue(CopyJob& job);
@@ -62,8 +64,9 @@ private:
     std::condition_variable changed_;
     CopyJob* first_ = nullptr;
     CopyJob* last_ = nullptr;
+    int sleeping_ = 0;
     bool stopping_ = false;
-    std::thread thread_;
+    std::vector<std::thread> threads_;
 };
 
 }  // namespace sluice

@@ -1,4 +1,6 @@
-#include "runtime/services/copy_thread.h"
+#include "runtime/services/copy_threads.h"
+
+#include "runtime/services/latch.h"
 
 #include <gtest/gtest.h>
 
@@ -24,9 +26,9 @@ public:
     void finished() override { on_finished(*this); }
 };
 
-TEST(CopyThreadTest, RunsInOrderOnItsThreadAndFinishesOnTheLoop) {
+TEST(CopyThreadsTest, RunsInOrderOnItsThreadAndFinishesOnTheLoop) {
     EventLoop loop("loop");
-    CopyThread copy_thread(loop, "copy-of-a-long-name");
+    CopyThreads copy_threads(loop, "copy-of-a-long-name", 1);
     std::vector<int> ran;
     std::vector<int> finished;
     std::promise<void> done;
@@ -50,7 +52,7 @@ TEST(CopyThreadTest, RunsInOrderOnItsThreadAndFinishesOnTheLoop) {
         };
     }
     for (const auto& job : jobs) {
-        copy_thread.enqueue(*job);
+        copy_threads.enqueue(*job);
     }
     done.get_future().wait();
     for (int i = 0; i < 100; ++i) {
@@ -61,29 +63,29 @@ TEST(CopyThreadTest, RunsInOrderOnItsThreadAndFinishesOnTheLoop) {
     EXPECT_EQ(finished.size(), 100u);
 }
 
-TEST(CopyThreadTest, AJobMayBeEnqueuedAgainOrDieWhenItHasFinished) {
+TEST(CopyThreadsTest, AJobMayBeEnqueuedAgainOrDieWhenItHasFinished) {
     EventLoop loop("loop");
-    CopyThread copy_thread(loop, "copy");
+    CopyThreads copy_threads(loop, "copy", 1);
     std::promise<void> done;
     auto job = std::make_unique<Job>();
     int runs = 0;
     job->on_run = [&] { ++runs; };
     job->on_finished = [&](Job&) {
         if (runs < 50) {
-            copy_thread.enqueue(*job);
+            copy_threads.enqueue(*job);
         } else {
             // The callback that runs belongs to the job: nothing may follow its end.
             const std::unique_ptr<Job> dying = std::move(job);
             done.set_value();
         }
     };
-    copy_thread.enqueue(*job);
+    copy_threads.enqueue(*job);
     done.get_future().wait();
     EXPECT_EQ(runs, 50);
     EXPECT_EQ(job, nullptr);
 }
 
-TEST(CopyThreadTest, StoppingRunsNoMoreAndFinishesAllInOrder) {
+TEST(CopyThreadsTest, StoppingRunsNoMoreAndFinishesAllInOrder) {
     EventLoop loop("loop");
     std::vector<int> ran;
     std::vector<std::pair<int, bool>> finished;
@@ -91,7 +93,7 @@ TEST(CopyThreadTest, StoppingRunsNoMoreAndFinishesAllInOrder) {
     std::promise<void> started;
     std::promise<void> go_on;
     {
-        CopyThread copy_thread(loop, "copy");
+        CopyThreads copy_threads(loop, "copy", 1);
         for (int i = 0; i < 10; ++i) {
             jobs.push_back(std::make_unique<Job>());
             jobs.back()->on_run = [&, i] {
@@ -100,7 +102,7 @@ TEST(CopyThreadTest, StoppingRunsNoMoreAndFinishesAllInOrder) {
                 go_on.get_future().wait();
             };
             jobs.back()->on_finished = [&, i](Job& job) { finished.emplace_back(i, job.was_run()); };
-            copy_thread.enqueue(*jobs.back());
+            copy_threads.enqueue(*jobs.back());
         }
         started.get_future().wait();
         // The first job ends only once the destructor is waiting for it, or is about to.
@@ -117,9 +119,9 @@ TEST(CopyThreadTest, StoppingRunsNoMoreAndFinishesAllInOrder) {
     }
 }
 
-TEST(CopyThreadTest, ManyThreadsEnqueue) {
+TEST(CopyThreadsTest, ManyThreadsEnqueue) {
     EventLoop loop("loop");
-    CopyThread copy_thread(loop, "copy");
+    CopyThreads copy_threads(loop, "copy", 1);
     constexpr int kThreads = 4;
     constexpr int kJobs = 250;
     std::vector<Job> jobs(kThreads * kJobs);
@@ -137,7 +139,7 @@ TEST(CopyThreadTest, ManyThreadsEnqueue) {
                         done.set_value();
                     }
                 };
-                copy_thread.enqueue(job);
+                copy_threads.enqueue(job);
             }
         });
     }
@@ -146,6 +148,23 @@ TEST(CopyThreadTest, ManyThreadsEnqueue) {
     }
     done.get_future().wait();
     EXPECT_EQ(runs.load(), kThreads * kJobs);
+}
+
+TEST(CopyThreadsTest, TwoThreadsRunTwoJobsAtOnce) {
+    EventLoop loop("loop");
+    CopyThreads copy_threads(loop, "copy", 2);
+    Latch both_run(2);
+    Latch both_ended(2);
+    Job jobs[2];
+    for (Job& job : jobs) {
+        job.on_run = [&] {
+            both_run.count_down();
+            both_run.wait();
+        };
+        job.on_finished = [&](Job&) { both_ended.count_down(); };
+        copy_threads.enqueue(job);
+    }
+    both_ended.wait();
 }
 
 }  // namespace

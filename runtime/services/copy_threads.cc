@@ -1,23 +1,29 @@
-#include "runtime/services/copy_thread.h"
+#include "runtime/services/copy_threads.h"
+
+#include <fmt/format.h>
 
 #include <pthread.h>
 
 namespace sluice {
 
-CopyThread::CopyThread(EventLoop& loop, const std::string& name) : loop_(loop) {
-    thread_ = std::thread([this, name] {
-        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-        run();
-    });
+CopyThreads::CopyThreads(EventLoop& loop, const std::string& name, int count) : loop_(loop) {
+    for (int i = 0; i < count; ++i) {
+        threads_.emplace_back([this, own_name = fmt::format("{} {}", name, i)] {
+            pthread_setname_np(pthread_self(), own_name.substr(0, 15).c_str());
+            run();
+        });
+    }
 }
 
-CopyThread::~CopyThread() {
+CopyThreads::~CopyThreads() {
     {
         const std::lock_guard lock(mutex_);
         stopping_ = true;
     }
-    changed_.notify_one();
-    thread_.join();
+    changed_.notify_all();
+    for (std::thread& thread : threads_) {
+        thread.join();
+    }
     // A job may be gone as soon as its end is posted.
     while (first_ != nullptr) {
         CopyJob* job = first_;
@@ -26,24 +32,26 @@ CopyThread::~CopyThread() {
     }
 }
 
-void CopyThread::enqueue(CopyJob& job) {
-    bool was_empty = false;
+void CopyThreads::enqueue(CopyJob& job) {
+    bool somebody_sleeps = false;
     {
         const std::lock_guard lock(mutex_);
         job.next_ = nullptr;
         job.was_run_ = false;
-        was_empty = first_ == nullptr;
-        (was_empty ? first_ : last_->next_) = &job;
+        (first_ == nullptr ? first_ : last_->next_) = &job;
         last_ = &job;
+        somebody_sleeps = sleeping_ > 0;
     }
-    if (was_empty) {
+    if (somebody_sleeps) {
         changed_.notify_one();
     }
 }
 
-CopyJob* CopyThread::wait_for_job() {
+CopyJob* CopyThreads::wait_for_job() {
     std::unique_lock lock(mutex_);
+    ++sleeping_;
     changed_.wait(lock, [this] { return stopping_ || first_ != nullptr; });
+    --sleeping_;
     if (stopping_) {
         return nullptr;
     }
@@ -52,7 +60,7 @@ CopyJob* CopyThread::wait_for_job() {
     return job;
 }
 
-void CopyThread::run() {
+void CopyThreads::run() {
     while (CopyJob* job = wait_for_job()) {
         job->was_run_ = true;
         job->run();
