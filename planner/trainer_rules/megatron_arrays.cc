@@ -68,9 +68,11 @@ std::vector<FusedRows> linear_fc1_rows(std::pair<std::int64_t, std::int64_t> gat
     return {{0, gate.first, gate.second, 0}, {1, up.first, up.second, gate.second - gate.first}};
 }
 
-ExpertArray megatron_expert_array(const std::string& tensor_name, const HeadCounts& heads) {
+ExpertArray megatron_expert_array(const std::string& tensor_name, const ShardRule& rule, const HeadCounts& heads) {
     const std::string_view leaf = std::string_view(tensor_name).substr(tensor_name.rfind('.') + 1);
-    return {leaf == "gate_up_proj" || leaf == "down_proj", heads.expert_pairs && leaf.starts_with("gate_up_proj")};
+    // The cut axis is the outputs of gate_up and the inputs of down.
+    const bool transposed = (leaf == "gate_up_proj" && rule.axis == 2) || (leaf == "down_proj" && rule.axis == 1);
+    return {transposed, heads.expert_pairs && leaf.starts_with("gate_up_proj")};
 }
 
 std::vector<OwnedRegion> expert_arrays(const CatalogueTensor& tensor, TensorId id, const ShardRule& rule,

@@ -43,7 +43,7 @@ struct ExpertArray {
     bool transposed = false;  ///< [in, out] in the checkpoint, [out, in] in the array.
     bool pairs = false;       ///< Gate and up take turns on the cut axis; the array has all of gate first.
 };
-ExpertArray megatron_expert_array(const std::string& tensor_name, const HeadCounts& heads);
+ExpertArray megatron_expert_array(const std::string& tensor_name, const ShardRule& rule, const HeadCounts& heads);
 
 /// Where a rank keeps its experts [begin, end) of a fused tensor: one array for each, at equal distances from `offset` on.
 /// `runs` are what the rank holds of the rule's axis, one part of the array after the other. Advances `offset` to the end.

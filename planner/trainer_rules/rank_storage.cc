@@ -177,7 +177,7 @@ private:
 
     Status add_expert_arrays(TensorId id, const ShardRule& rule, GatheredBox whole) {
         const CatalogueTensor& tensor = rank_.catalogue[id];
-        const ExpertArray array = megatron_expert_array(tensor.name, rank_.heads);
+        const ExpertArray array = megatron_expert_array(tensor.name, rule, rank_.heads);
         if (array.pairs && rank_.layout.etp > 1) {
             return plan_refused(fmt::format(
                 "tensor {}: format=megatron with etp={} is not defined for gate and up rows that take turns; use etp=1",

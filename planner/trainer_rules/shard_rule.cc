@@ -66,13 +66,17 @@ ShardRule linear_rule(const HeadCounts& heads, const NameParts& parts, const Dim
 
 ShardRule fused_experts_rule(const HeadCounts& heads, std::string_view leaf, const Dims& shape) {
     const bool packed = leaf.ends_with("_blocks") || leaf.ends_with("_scales");
+    // Transformers 5 keeps gate_up as [E, 2M, H] and down as [E, H, M]; Llama-4 and gpt-oss the other way round. Where the shape
+    // does not tell, loaders of the former refuse it, so it is one of the latter.
+    const bool output_major = shape.size() == 3 && !packed && shape[1] != shape[2] &&
+                              shape[leaf.starts_with("gate_up_proj") ? 2 : 1] == heads.hidden;
     ShardRule rule;
     if (leaf.starts_with("gate_up_proj")) {
-        const int axis = leaf.ends_with("_bias") || packed ? 1 : 2;
+        const int axis = leaf.ends_with("_bias") || packed || output_major ? 1 : 2;
         rule = units_rule(axis, static_cast<int>(shape.size()) > axis ? shape[static_cast<std::size_t>(axis)] / 2 : 0);
         rule.parts = heads.expert_pairs ? 1 : 2;
     } else if (leaf.starts_with("down_proj") && !leaf.ends_with("_bias")) {
-        const int axis = packed ? 2 : 1;
+        const int axis = packed || output_major ? 2 : 1;
         rule = units_rule(axis, static_cast<int>(shape.size()) > axis ? shape[static_cast<std::size_t>(axis)] : 0);
     }
     rule.expert = ShardRule::kFusedExperts;
@@ -85,6 +89,7 @@ Result<HeadCounts> HeadCounts::create(const ModelConfig& config) {
     HeadCounts out;
     SLUICE_ASSIGN_OR_RETURN(out.query, config.integer("num_attention_heads"));
     out.key_value = config.integer_or("num_key_value_heads", out.query);
+    out.hidden = config.integer_or("hidden_size", 0);
     for (const char* key : {"num_experts", "n_routed_experts", "num_local_experts"}) {
         out.experts = std::max(out.experts, config.integer_or(key, 0));
     }

@@ -40,7 +40,8 @@ struct HeadCounts {
     std::int64_t key_value = 0;
     std::int64_t experts = 0;        ///< 0 for dense models.
     std::int64_t scale_block = 128;  ///< Side of the blocks that share one fp8 scale.
-    bool expert_pairs = false;       ///< Fused gate_up holds gate and up in turns (gpt-oss), not in halves.
+    std::int64_t hidden = 0;
+    bool expert_pairs = false;  ///< Fused gate_up holds gate and up in turns (gpt-oss), not in halves.
     static Result<HeadCounts> create(const ModelConfig& config);
 };
 

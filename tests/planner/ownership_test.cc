@@ -286,6 +286,24 @@ TEST(TrainerOwnership, MegatronKeepsPackedExpertsInTheirOrientation) {
     EXPECT_EQ(regions_of(m, ranks[1], experts + "down_proj_scales").front()->strides, (Dims{64, 2, 1}));
 }
 
+// Transformers 5 holds gate_up [E, 2M, H] and down [E, H, M]: outputs are axis 1 of the one, inputs axis 2 of the other.
+TEST(TrainerOwnership, FusedExpertsOfTransformersAreOutputMajor) {
+    const std::string experts = "model.layers.0.mlp.experts.";
+    const SmallModel shapes = test::hand_made({{experts + "gate_up_proj", DType::kBF16, {4, 8, 16}, 0, {}},
+                                               {experts + "down_proj", DType::kBF16, {4, 16, 4}, 0, {}}});
+    const SmallModel m{*ModelConfig::create({{"num_attention_heads", 1}, {"num_experts", 4}, {"hidden_size", 16}},
+                                            "Qwen3MoeForCausalLM"),
+                       shapes.catalogue, shapes.tensors};
+    const auto hf = all_ranks(m, "tp=2,etp=2");
+    EXPECT_EQ(box(m, hf[1], experts + "gate_up_proj"), "0:4,2:4,0:16 + 0:4,6:8,0:16");
+    EXPECT_EQ(box(m, hf[1], experts + "down_proj"), "0:4,0:16,2:4");
+    const auto megatron = all_ranks(m, "tp=2,etp=2,format=megatron");
+    const auto gate_up = regions_of(m, megatron[1], experts + "gate_up_proj");
+    EXPECT_EQ(gate_up[0]->strides, (Dims{4 * 32, 32, 2}));
+    EXPECT_EQ(gate_up[1]->offset - gate_up[0]->offset, 2 * 32);
+    EXPECT_EQ(regions_of(m, megatron[1], experts + "down_proj")[0]->strides, (Dims{16 * 4, 4, 2}));
+}
+
 TEST(TrainerOwnership, RefusesWhatCannotBeCut) {
     const SmallModel m = test::small_model("Qwen3-30B-A3B");
     const auto refusal = [&](const char* layout) {
