@@ -1,5 +1,6 @@
 #include "runtime/exchange/bootstrap_in_process.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -28,9 +29,15 @@ public:
 protected:
     Status start_send(int to, Blob message) override {
         Mailbox& mailbox = *(*mailboxes_)[static_cast<std::size_t>(to)];
-        const std::lock_guard lock(mailbox.mutex);
-        mailbox.messages.push_back({rank_, std::move(message)});
-        mailbox.arrived.notify_one();
+        bool was_empty = false;
+        {
+            const std::lock_guard lock(mailbox.mutex);
+            was_empty = mailbox.messages.empty();
+            mailbox.messages.push_back({rank_, std::move(message)});
+        }
+        if (was_empty) {
+            mailbox.arrived.notify_one();
+        }
         return ok_status();
     }
 
@@ -47,11 +54,13 @@ protected:
 
     bool sends_done() override { return true; }
 
-    void pause(int /*tries*/) override {
-        constexpr std::chrono::milliseconds kDeadlineStep{5};
+    // A message ends it; the steps are for the deadline only, and grow so that a thousand waiting ranks leave the machine to
+    // those that work.
+    void pause(int tries) override {
+        const std::chrono::milliseconds step{5 << std::min(tries, 6)};
         Mailbox& mailbox = mine();
         std::unique_lock lock(mailbox.mutex);
-        mailbox.arrived.wait_for(lock, kDeadlineStep, [&] { return !mailbox.messages.empty(); });
+        mailbox.arrived.wait_for(lock, step, [&] { return !mailbox.messages.empty(); });
     }
 
 private:

@@ -256,6 +256,7 @@ std::vector<Status> SyncBed::try_create() {
             fake_ids_[place] = opened.id;
             return std::move(opened.transport);
         };
+        delay_create(rank.world_rank());
         out[place] = rank.create(*bootstraps[place], is_ucx(network_) ? ucx_factory(network_) : fake);
     });
     return out;

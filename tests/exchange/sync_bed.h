@@ -120,6 +120,8 @@ public:
     SyncBed(const SyncBed&) = delete;
     SyncBed& operator=(const SyncBed&) = delete;
 
+    /// Called by each rank's thread before it comes to create(); may wait.
+    std::function<void(int world_rank)> delay_create = [](int) {};
     /// By world rank. Whoever wants other options or hooks sets them at the ranks first.
     std::vector<Status> try_create();
     /// The same, and fails the test when a rank could not.
