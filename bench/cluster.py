@@ -49,12 +49,28 @@ def must(done, what):
         sys.exit(f"cluster: {what} ended with {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-def raw_rate(network, pull, directory):
-    """Bytes per second of a get between two nodes."""
+def raw_get(network, pull, directory):
+    """What a get between two nodes is: bytes per second, and what a byte costs the transport threads of both sides."""
     path = os.path.join(directory, "raw.json")
     program = [pull, "--raw-only", "--bytes", "48M", "--repetitions", "3", "--json", path]
     must(network.launch([(0, program, {}), (TRAINERS, program, {})], 120), "the raw get")
-    return read_json(path)["raw_get"]["bytes_per_second"]["median"]
+    return read_json(path)["raw_get"]
+
+
+def cpu_beside_copying(report, per_byte):
+    """Of the ranks of each side the one that pays most: microseconds of its transport thread per group and per chunk, over
+    and above what a raw get of the same bytes costs it. Each is charged with all of it, so both are upper bounds."""
+    costs = {}
+    for rank in report["ranks"]:
+        side = rank["side"]
+        moved = sum(link["bytes"] for link in report["links"] if link[side] == rank["rank"])
+        carried = moved * per_byte["owner" if side == "trainer" else "reader"]
+        own = max(0.0, statistics.median(rank["transport_cpu_s"][1:]) - carried)
+        cost = {"cpu_s": own + carried, "carrying_s": carried, "groups": rank["groups"], "chunks": rank["chunks"],
+                "us_per_group": own / rank["groups"] * 1e6, "us_per_chunk": own / rank["chunks"] * 1e6}
+        if side not in costs or cost["us_per_group"] > costs[side]["us_per_group"]:
+            costs[side] = cost
+    return costs
 
 
 def bound(sluice, case, rate, directory):
@@ -64,19 +80,20 @@ def bound(sluice, case, rate, directory):
     return read_json(path)["bound"]
 
 
-def measure(network, sluice, case, rate, versions, directory, options=(), timeout=300):
+def measure(network, sluice, case, raw, versions, directory, options=(), timeout=300):
     """Moves `versions` versions; the first warms up."""
     path = os.path.join(directory, "sync.json")
     program = [sluice, "sync", *sluice_arguments(case), "--versions", str(versions), "--verify", "digest", "--json", path, *options]
     must(network.launch([(node, program, {}) for node in range(TRAINERS + WORKERS)], timeout), f"case {case}")
     report = read_json(path)
-    limits = bound(sluice, case, rate, directory)
+    limits = bound(sluice, case, raw["bytes_per_second"]["median"], directory)
     seconds = [version["seconds"] for version in report["versions"][1:]]
     links = report["links"]
     return {"case": case, "trainer": CASES[case][0], "workers": CASES[case][1], "source": CASES[case][2], "wanted_share": CASES[case][3],
             "bytes": report["versions"][-1]["bytes"], "wire_s": limits["wire_s"], "worst_link": limits["worst_link"],
             "seconds": seconds, "median_s": statistics.median(seconds), "share": limits["wire_s"] / statistics.median(seconds),
             "share_of_each": [limits["wire_s"] / s for s in seconds], "phases": report["versions"][-1]["phases"],
+            "cpu": cpu_beside_copying(report, raw["cpu_s_per_byte"]),
             "transport": sorted({link["transport"] for link in links}), "one_sided": all(link["one_sided"] for link in links), "report": report}
 
 
@@ -95,15 +112,18 @@ def main():
             sys.exit(f"cluster: {program} is missing; build it with `make build`")
     results = {"schema": 1, "bench": "cluster", "mbit": options.mbit, "nodes": TRAINERS + WORKERS, "cases": []}
     with tempfile.TemporaryDirectory() as directory, Network(TRAINERS + WORKERS, options.mbit) as network:
-        rate = results["raw_bytes_per_second"] = raw_rate(network, pull, directory)
+        raw = results["raw_get"] = raw_get(network, pull, directory)
+        rate = raw["bytes_per_second"]["median"]
         print(f"raw get between two nodes: {rate / 1e6:.2f} MB/s, {rate * 8 / 1e6 / options.mbit:.3f} of {options.mbit:g} Mbit/s")
-        print(f"{'case':5}{'trainer':16}{'workers':22}{'source':10}{'MB':>8}{'bound s':>9}{'median s':>10}{'share':>8}{'spread':>15}{'wanted':>8}")
+        print(f"{'case':5}{'trainer':16}{'workers':22}{'source':10}{'MB':>8}{'bound s':>9}{'median s':>10}{'share':>8}{'spread':>15}{'wanted':>8}"
+              f"{'us/group':>12}{'us/chunk':>11}")
         for case in options.case or sorted(CASES):
-            row = measure(network, sluice, case, rate, options.versions, directory)
+            row = measure(network, sluice, case, raw, options.versions, directory)
             results["cases"].append(row)
+            cpu = ["/".join(f"{row['cpu'][side][key]:.0f}" for side in ("trainer", "worker")) for key in ("us_per_group", "us_per_chunk")]
             spread = f"{min(row['share_of_each']):.3f}-{max(row['share_of_each']):.3f}"
             print(f"{case:5}{row['trainer']:16}{' + '.join(row['workers']):22}{row['source']:10}{row['bytes'] / 1e6:8.1f}{row['wire_s']:9.3f}"
-                  f"{row['median_s']:10.3f}{row['share']:8.3f}{spread:>15}{row['wanted_share']:8.2f}", flush=True)
+                  f"{row['median_s']:10.3f}{row['share']:8.3f}{spread:>15}{row['wanted_share']:8.2f}{cpu[0]:>12}{cpu[1]:>11}", flush=True)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as stream:
             json.dump(results, stream, indent=1)

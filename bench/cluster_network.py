@@ -3,6 +3,7 @@
 Needs root, iproute2, and the kernel's tbf; nothing else of the machine is touched. See docs/benchmarks.md."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -39,6 +40,8 @@ class Network:
 
     def __enter__(self):
         need(not self._leftovers(), f"{self.bridge} exists already: remove it with `ip link del {self.bridge}`")
+        # Whoever ends us, by `timeout` say, gets a machine without our links all the same.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("cluster: ended by a signal"))
         try:
             run("ip", "link", "add", self.bridge, "type", "bridge")
             run("ip", "addr", "add", f"{SUBNET}.254/24", "dev", self.bridge)
@@ -83,7 +86,10 @@ class Network:
             settings = {"UCX_NET_DEVICES": "e0", "UCX_TLS": "tcp,self", **extra}  # All nodes are one kernel: no shared memory, no CMA.
             command += [":"] if place else []
             command += ["-n", "1", "ip", "netns", "exec", self.node(node), "env", *(f"{key}={value}" for key, value in settings.items()), *program]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)
+        except subprocess.TimeoutExpired:
+            sys.exit(f"cluster: {' '.join(programs[0][1][:2])} did not end within {timeout} s")
 
     def _leftovers(self):
         return subprocess.run(("ip", "link", "show", self.bridge), capture_output=True, check=False).returncode == 0

@@ -1,30 +1,24 @@
 // One worker pulls its part of a model from one trainer: a raw get of the same bytes, a memcpy of the same bytes, and the real
 // plan by each path, repetition by repetition in one run, so that all of them meet the same machine.
 //   mpirun -n 2 bench_pull [--json FILE]
+#include "bench/pull_pair.h"
 #include "bench/raw_get.h"
 #include "bench/spread.h"
 #include "cli/common_options.h"
 #include "cli/exit_code.h"
 #include "cli/json_output.h"
 #include "cli/model_source.h"
-#include "cli/trainer_weights.h"
-#include "cli/weight_values.h"
-#include "cli/worker_parameters.h"
 #include "planner/dry_run.h"
 #include "planner/plan_summary.h"
 #include "planner/trainer_ownership.h"
-#include "runtime/exchange/agreement.h"
 #include "runtime/exchange/bootstrap_mpi.h"
 #include "runtime/services/log.h"
-#include "trainer/resident_source.h"
-#include "trainer/trainer.h"
-#include "transport/ucx/ucx_transport.h"
-#include "worker/worker.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -33,13 +27,13 @@
 namespace sluice::bench {
 namespace {
 
-using Clock = EventLoop::Clock;
 using Choice = RouteOptions::PathChoice;
 using cli::Model;
 
 struct Options {
-    std::string model = "Qwen3-30B-A3B";
-    std::vector<std::string> sets = {"num_hidden_layers=3", "num_experts=32"};
+    cli::ModelChoice moe = {
+        "Qwen3-30B-A3B", {"num_hidden_layers=3", "num_experts=64", "vocab_size=32768"}, WeightForm::kCheckpoint};
+    cli::ModelChoice dense = {"Llama-3.1-8B", {"num_hidden_layers=4", "vocab_size=16384"}, WeightForm::kCheckpoint};
     int repetitions = 5;
     bool raw_only = false;
     bool digest = false;
@@ -58,13 +52,13 @@ struct Series {
     const char* worker;
     Runs runs;
     Choice path;
+    bool dense = false;
 };
 constexpr std::int64_t kLong = 64 << 10;
 constexpr Series kSeries[] = {
     {"tp2 rows direct", "tp=2", {kLong}, Choice::kDirect},
     {"tp2 rows mapped", "tp=2", {kLong}, Choice::kMapped},
     {"tp2 packed", "tp=2", {}, Choice::kPacked},
-    {"tp2 4 KiB runs mapped", "tp=2", {4 << 10, kLong - 1}, Choice::kMapped},
     {"tp2 768 B runs packed", "tp=2", {1, 4095}, Choice::kPacked},
     {"tp2 768 B runs mapped", "tp=2", {1, 4095}, Choice::kMapped},
     {"tp4 rows direct", "tp=4", {kLong}, Choice::kDirect},
@@ -73,128 +67,13 @@ constexpr Series kSeries[] = {
     {"experts direct", "tp=2,ep=on", {kLong}, Choice::kDirect},
     {"experts packed", "tp=2,ep=on", {}, Choice::kPacked},
     {"experts mapped", "tp=2,ep=on", {}, Choice::kMapped},
+    {"tp2 4-14 KiB runs packed", "tp=2", {4 << 10, kLong - 1}, Choice::kPacked, true},
+    {"tp2 4-14 KiB runs mapped", "tp=2", {4 << 10, kLong - 1}, Choice::kMapped, true},
 };
 
 const char* name_of(Choice path) {
     return path == Choice::kDirect ? "direct" : path == Choice::kPacked ? "packed" : "mapped";
 }
-
-struct Timings {
-    std::vector<double> raw, copy, pull;
-    std::int64_t bytes = 0;
-};
-
-/// The two ranks, and what they keep from series to series.
-class Bench {
-public:
-    Bench(const Options& options, Settings settings, Bootstrap& bootstrap, const Model& model)
-        : options_(options), settings_(std::move(settings)), bootstrap_(bootstrap), model_(model), values_(model) {}
-
-    Status prepare() {
-        const TrainerLayout whole;
-        SLUICE_ASSIGN_OR_RETURN(ownership_,
-                                trainer_ownership(model_.catalogue, model_.config, whole, 0, SourceKind::kResident));
-        if (trainer()) {
-            SLUICE_ASSIGN_OR_RETURN(weights_, cli::TrainerWeights::allocate(model_.catalogue, ownership_));
-            weights_->write_version(values_, 1);
-        } else {
-            SLUICE_ASSIGN_OR_RETURN(copy_source_,
-                                    Buffer::allocate(ownership_.segment_bytes.front(), MemoryKind::kHost));
-            SLUICE_ASSIGN_OR_RETURN(target_, Buffer::allocate(ownership_.segment_bytes.front(), MemoryKind::kHost));
-            std::memset(copy_source_->data(), 1, copy_source_->size());
-            std::memset(target_->data(), 2, target_->size());
-        }
-        SLUICE_ASSIGN_OR_RETURN(
-            raw_, RawGet::create(settings_, bootstrap_,
-                                 trainer() ? weights_->memory().buffer().bytes() : target_->bytes(), deadline()));
-        return ok_status();
-    }
-
-    Result<Timings> run(const Series& series) {
-        const WorkerLayout layout = *WorkerLayout::parse(series.worker);
-        SLUICE_ASSIGN_OR_RETURN(Demand demand, dry_run(model_.catalogue, model_.config, layout, 0));
-        std::erase_if(demand.records, [&](const CopyRecord& record) {
-            const std::int64_t run = coalesce(record.copy).item;
-            return run < series.runs.least || run > series.runs.most;
-        });
-        Timings timings;
-        for (const CopyRecord& record : demand.records) {
-            timings.bytes += record.copy.bytes();
-        }
-        RouteOptions route;
-        route.chunk_bytes = settings_.chunk_bytes;
-        route.path = series.path;
-        SLUICE_ASSIGN_OR_RETURN(auto session, Session::open(settings_, [this](EventLoop& loop) {
-                                    return transport::open_ucx_transport(loop, {settings_.ucx, settings_.show_ucx_log});
-                                }));
-        SLUICE_RETURN_IF_ERROR(trainer() ? serve(*session, route) : pull(*session, route, demand, timings));
-        return timings;
-    }
-
-    /// A repetition of the get alone.
-    Result<double> raw(std::int64_t bytes) { return raw_->run(bytes); }
-    Status together() { return bootstrap_.barrier(deadline()); }
-    void close() { raw_.reset(); }
-    [[nodiscard]] bool trainer() const { return bootstrap_.rank() == 0; }
-    [[nodiscard]] transport::LinkInfo link() const { return raw_->link(); }
-    [[nodiscard]] std::int64_t bytes() const { return ownership_.segment_bytes.front(); }
-
-private:
-    [[nodiscard]] Deadline deadline() const { return Deadline::after(settings_.sync_timeout); }
-
-    Status serve(Session& session, const RouteOptions& route) {
-        SharedBuffer& memory = weights_->memory();
-        ResidentSource source({{memory.buffer().data(), static_cast<std::int64_t>(memory.buffer().size()),
-                                MemoryKind::kHost, memory.handle()}});
-        Trainer::Options options;
-        options.route = route;
-        options.verify_hashes = options_.digest;
-        SLUICE_ASSIGN_OR_RETURN(auto server, Trainer::create(session, bootstrap_, model_.catalogue, 0, ok_status(),
-                                                             ownership_, &source, options));
-        for (int i = 0; i <= options_.repetitions; ++i) {
-            SLUICE_RETURN_IF_ERROR(together());
-            SLUICE_RETURN_IF_ERROR(server->sync(static_cast<std::uint64_t>(i) + 1));
-        }
-        server->close();
-        return ok_status();
-    }
-
-    Status pull(Session& session, const RouteOptions& route, const Demand& demand, Timings& timings) {
-        SLUICE_ASSIGN_OR_RETURN(auto parameters, cli::WorkerParameters::allocate(demand));
-        parameters.poison();
-        Worker::Options options;
-        options.route = route;
-        options.verify_hashes = options_.digest;
-        SLUICE_ASSIGN_OR_RETURN(auto worker, Worker::create(session, bootstrap_, model_.catalogue, 0, 0, ok_status(),
-                                                            demand, parameters.store(), {}, options));
-        const std::int64_t bytes = std::min(timings.bytes, this->bytes());
-        for (int i = 0; i <= options_.repetitions; ++i) {
-            SLUICE_ASSIGN_OR_RETURN(const double raw, raw_->run(bytes));
-            const Clock::time_point begin = Clock::now();
-            std::memcpy(target_->data(), copy_source_->data(), static_cast<std::size_t>(bytes));
-            const double copy = std::chrono::duration<double>(Clock::now() - begin).count();
-            SLUICE_RETURN_IF_ERROR(together());
-            SLUICE_RETURN_IF_ERROR(worker->sync(static_cast<std::uint64_t>(i) + 1));
-            if (i > 0) {  // The first touches memory for the first time.
-                timings.raw.push_back(raw);
-                timings.copy.push_back(copy);
-                timings.pull.push_back(worker->stats().seconds);
-            }
-        }
-        worker->close();
-        return ok_status();
-    }
-
-    const Options& options_;
-    Settings settings_;
-    Bootstrap& bootstrap_;
-    const Model& model_;
-    cli::WeightValues values_;
-    Ownership ownership_;
-    std::optional<cli::TrainerWeights> weights_;
-    std::optional<Buffer> copy_source_, target_;
-    std::unique_ptr<RawGet> raw_;
-};
 
 std::vector<double> rates(std::int64_t bytes, const std::vector<double>& seconds) {
     std::vector<double> out;
@@ -218,6 +97,7 @@ Status run_raw(const Options& options, const Settings& settings, Bootstrap& boot
     std::memset(memory.data(), 1, memory.size());
     const Deadline deadline = Deadline::after(settings.sync_timeout);
     SLUICE_ASSIGN_OR_RETURN(auto raw, RawGet::create(settings, bootstrap, memory.bytes(), deadline));
+    const double cpu_before = raw->cpu_seconds();
     if (bootstrap.rank() > 0) {
         std::vector<double> seconds;
         for (int i = 0; i <= options.repetitions; ++i) {
@@ -230,59 +110,101 @@ Status run_raw(const Options& options, const Settings& settings, Bootstrap& boot
                           {"bytes_per_second", spread(rates(bytes, seconds))},
                           {"transport", raw->link().transport},
                           {"one_sided", raw->link().link_class == transport::LinkClass::kOneSided}};
+    }
+    SLUICE_RETURN_IF_ERROR(bootstrap.barrier(deadline));
+    // What carrying a byte costs the thread of either side: what a sync costs over and above it is the runtime's own.
+    const double cpu = (raw->cpu_seconds() - cpu_before) / static_cast<double>(bytes * (options.repetitions + 1));
+    SLUICE_ASSIGN_OR_RETURN(const auto all, bootstrap.all_gather(std::as_bytes(std::span(&cpu, 1)), deadline));
+    std::array<double, 2> sides{};
+    for (std::size_t rank = 0; rank < sides.size(); ++rank) {
+        std::memcpy(&sides[rank], all[rank].data(), sizeof(double));
+    }
+    if (bootstrap.rank() > 0) {
+        out["raw_get"]["cpu_s_per_byte"] = {{"owner", sides[0]}, {"reader", sides[1]}};
         raw.reset();
     }
     return bootstrap.barrier(deadline);
 }
 
-Status run_series(const Options& options, const Settings& settings, Bootstrap& bootstrap, const Model& model,
-                  nlohmann::json& out) {
-    Bench bench(options, settings, bootstrap, model);
-    SLUICE_RETURN_IF_ERROR(bench.prepare());
-    out["series"] = nlohmann::json::array();
-    const auto print = [&](const std::string& line) {
-        if (!bench.trainer()) {
-            fmt::print(stderr, "{}\n", line);
-        }
+/// What the worker of a series moves.
+Result<Demand> demand_of(const Model& model, const Series& series) {
+    SLUICE_ASSIGN_OR_RETURN(const WorkerLayout layout, WorkerLayout::parse(series.worker));
+    SLUICE_ASSIGN_OR_RETURN(Demand demand, dry_run(model.catalogue, model.config, layout, 0));
+    std::erase_if(demand.records, [&](const CopyRecord& record) {
+        const std::int64_t run = coalesce(record.copy).item;
+        return run < series.runs.least || run > series.runs.most;
+    });
+    return demand;
+}
+
+void print_head() {
+    fmt::print(stderr, "{:26}{:>10}{:>12}{:>12}{:>12}{:>9}{:>14}{:>9}\n", "series", "bytes", "get/s", "memcpy/s",
+               "pull/s", "of get", "spread", "of copy");
+}
+
+void add_row(const Series& series, const PullTimings& t, nlohmann::json& rows) {
+    const auto of_get = ratios(t.raw, t.pull);
+    const auto of_copy = ratios(t.copy, t.pull);
+    rows.push_back({{"name", series.name},
+                    {"worker", series.worker},
+                    {"path", name_of(series.path)},
+                    {"bytes", t.bytes},
+                    {"raw_get_bytes_per_second", spread(rates(t.bytes, t.raw))},
+                    {"memcpy_bytes_per_second", spread(rates(t.bytes, t.copy))},
+                    {"pull_bytes_per_second", spread(rates(t.bytes, t.pull))},
+                    {"share_of_raw_get", spread(of_get)},
+                    {"share_of_memcpy", spread(of_copy)}});
+    const auto rate = [&](const std::vector<double>& seconds) {
+        return human_bytes(static_cast<std::int64_t>(median(rates(t.bytes, seconds))));
     };
-    print(fmt::format("{:24}{:>8}{:>10}{:>10}{:>10}{:>9}{:>17}{:>9}", "series", "bytes", "get/s", "memcpy/s", "pull/s",
-                      "of get", "spread", "of copy"));
+    fmt::print(stderr, "{:26}{:>10}{:>12}{:>12}{:>12}{:>9.3f}{:>14}{:>9.3f}\n", series.name, human_bytes(t.bytes),
+               rate(t.raw), rate(t.copy), rate(t.pull), median(of_get),
+               fmt::format("{:.3f}-{:.3f}", *std::min_element(of_get.begin(), of_get.end()),
+                           *std::max_element(of_get.begin(), of_get.end())),
+               median(of_copy));
+}
+
+/// The series of one of the two models.
+Status run_series(const Options& options, const Settings& settings, Bootstrap& bootstrap, bool dense,
+                  nlohmann::json& out) {
+    std::vector<const Series*> wanted;
     for (const Series& series : kSeries) {
-        if (!options.only.empty() &&
-            std::find(options.only.begin(), options.only.end(), series.name) == options.only.end()) {
-            continue;
+        if (series.dense == dense && (options.only.empty() || std::find(options.only.begin(), options.only.end(),
+                                                                        series.name) != options.only.end())) {
+            wanted.push_back(&series);
         }
-        SLUICE_ASSIGN_OR_RETURN(const Timings t, bench.run(series));
-        if (bench.trainer()) {
-            continue;
-        }
-        const auto of_get = ratios(t.raw, t.pull);
-        const auto of_copy = ratios(t.copy, t.pull);
-        out["series"].push_back({{"name", series.name},
-                                 {"worker", series.worker},
-                                 {"path", name_of(series.path)},
-                                 {"bytes", t.bytes},
-                                 {"raw_get_bytes_per_second", spread(rates(t.bytes, t.raw))},
-                                 {"memcpy_bytes_per_second", spread(rates(t.bytes, t.copy))},
-                                 {"pull_bytes_per_second", spread(rates(t.bytes, t.pull))},
-                                 {"share_of_raw_get", spread(of_get)},
-                                 {"share_of_memcpy", spread(of_copy)}});
-        const auto rate = [&](const std::vector<double>& seconds) {
-            return human_bytes(static_cast<std::int64_t>(median(rates(t.bytes, seconds))));
-        };
-        print(fmt::format("{:24}{:>8}{:>10}{:>10}{:>10}{:>9.3f}{:>17}{:>9.3f}", series.name, human_bytes(t.bytes),
-                          rate(t.raw), rate(t.copy), rate(t.pull), median(of_get),
-                          fmt::format("{:.3f}-{:.3f}", *std::min_element(of_get.begin(), of_get.end()),
-                                      *std::max_element(of_get.begin(), of_get.end())),
-                          median(of_copy)));
     }
-    if (!bench.trainer()) {
-        out["transport"] = bench.link().transport;
-        out["one_sided"] = bench.link().link_class == transport::LinkClass::kOneSided;
+    if (wanted.empty()) {
+        return ok_status();
+    }
+    SLUICE_ASSIGN_OR_RETURN(const Model model, cli::open_model(dense ? options.dense : options.moe));
+    SLUICE_ASSIGN_OR_RETURN(Ownership ownership, trainer_ownership(model.catalogue, model.config, TrainerLayout{}, 0,
+                                                                   SourceKind::kResident));
+    PullPair pair({options.repetitions, options.digest}, settings, bootstrap, model, std::move(ownership));
+    SLUICE_RETURN_IF_ERROR(pair.prepare());
+    for (const Series* series : wanted) {
+        SLUICE_ASSIGN_OR_RETURN(const Demand demand, demand_of(model, *series));
+        SLUICE_ASSIGN_OR_RETURN(const PullTimings timings, pair.run(demand, series->path));
+        if (!pair.trainer()) {
+            add_row(*series, timings, out["series"]);
+        }
+    }
+    if (!pair.trainer()) {
+        out["transport"] = pair.link().transport;
+        out["one_sided"] = pair.link().link_class == transport::LinkClass::kOneSided;
         out["verify"] = options.digest ? "digest" : "off";
-        bench.close();
+        pair.close();
     }
-    return bench.together();
+    return pair.together();
+}
+
+Status run_all_series(const Options& options, const Settings& settings, Bootstrap& bootstrap, nlohmann::json& out) {
+    out["series"] = nlohmann::json::array();
+    if (bootstrap.rank() == 1) {
+        print_head();
+    }
+    SLUICE_RETURN_IF_ERROR(run_series(options, settings, bootstrap, false, out));
+    return run_series(options, settings, bootstrap, true, out);
 }
 
 cli::ExitCode run(const Options& options) {
@@ -305,8 +227,7 @@ cli::ExitCode run(const Options& options) {
     if (options.raw_only) {
         status = run_raw(options, *settings, bootstrap, out);
     } else {
-        const auto model = cli::open_model({options.model, options.sets, WeightForm::kCheckpoint});
-        status = model.ok() ? run_series(options, *settings, bootstrap, *model, out) : model.status();
+        status = run_all_series(options, *settings, bootstrap, out);
     }
     if (!status.ok()) {
         return cli::report(status);
@@ -324,8 +245,11 @@ cli::ExitCode run(const Options& options) {
 int main(int argc, char** argv) {
     sluice::bench::Options options;
     CLI::App app("One worker pulls its part of a model from one trainer, by each path; under mpirun -n 2");
-    app.add_option("--model", options.model, "Catalogue name, file, or Hugging Face directory")->capture_default_str();
-    app.add_option("--set", options.sets, "Override a config field; repeatable")->expected(1)->take_all();
+    app.add_option("--model", options.moe.model, "Model of all series but the dense one's: name, file or directory")
+        ->capture_default_str();
+    app.add_option("--set", options.moe.sets, "Override a config field of that model; repeatable")
+        ->expected(1)
+        ->take_all();
     app.add_option("--repetitions", options.repetitions, "Of each series; one more warms up")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();

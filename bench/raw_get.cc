@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -141,6 +142,12 @@ RawGet::~RawGet() {
         region_.reset();
         transport_.reset();
     });
+}
+
+double RawGet::cpu_seconds() {
+    timespec used{};
+    loop_->run_and_wait([&] { clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used); });
+    return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
 Result<double> RawGet::run(std::int64_t bytes) {

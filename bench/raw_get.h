@@ -28,6 +28,8 @@ public:
 
     /// On a reader: reads the first `bytes` bytes; the seconds it took.
     Result<double> run(std::int64_t bytes);
+    /// CPU time of the thread that all of it runs on, so far. On either side.
+    double cpu_seconds();
     /// On a reader, after a run.
     [[nodiscard]] transport::LinkInfo link() const { return link_; }
 

@@ -10,11 +10,12 @@
 namespace sluice::cli {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionReport, version, seconds, bytes, gather_s, pack_s, pull_s, scatter_s, hooks_s,
-                                   commit_s, registrations, allocations, plan_wire_bytes, copied_on_trainer, messages)
+                                   commit_s, registrations, allocations, plan_wire_bytes, copied_on_trainer, messages,
+                                   transport_cpu_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkReport, trainer, transport, one_sided, bytes, mapped_bytes, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, trainer, rank, versions, links, gather_tp, gather_etp, gather_fsdp,
-                                   gather_ep, gather_pp, peak_groups, peak_trainer_bytes, peak_staging_bytes,
-                                   mismatches)
+                                   gather_ep, gather_pp, groups, chunks, peak_groups, peak_trainer_bytes,
+                                   peak_staging_bytes, mismatches)
 
 std::string RankReport::encode() const { return nlohmann::json(*this).dump(); }
 
@@ -106,8 +107,18 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
         out["messages"].push_back(v.messages);
     }
     out["links"] = nlohmann::json::array();
+    out["ranks"] = nlohmann::json::array();
     RankReport totals;
     for (const RankReport& report : reports) {
+        nlohmann::json cpu = nlohmann::json::array();
+        for (const VersionReport& version : report.versions) {
+            cpu.push_back(version.transport_cpu_s);
+        }
+        out["ranks"].push_back({{"side", report.trainer ? "trainer" : "worker"},
+                                {"rank", report.rank},
+                                {"groups", report.groups},
+                                {"chunks", report.chunks},
+                                {"transport_cpu_s", std::move(cpu)}});
         for (const LinkReport& link : report.links) {
             out["links"].push_back({{"worker", report.rank},
                                     {"trainer", link.trainer},

@@ -21,6 +21,7 @@ struct VersionReport {
     std::int64_t plan_wire_bytes = 0;    ///< The first version's is the set-up's.
     std::int64_t copied_on_trainer = 0;  ///< Packed by a trainer.
     std::int64_t messages = 0;           ///< Control messages sent.
+    double transport_cpu_s = 0;          ///< CPU time of the transport thread, from the start of the sync to its end.
 };
 
 struct LinkReport {
@@ -39,6 +40,8 @@ struct RankReport {
     std::vector<VersionReport> versions;
     std::vector<LinkReport> links;  ///< A worker's, of the last version.
     std::int64_t gather_tp = 0, gather_etp = 0, gather_fsdp = 0, gather_ep = 0, gather_pp = 0;  ///< Bytes per version.
+    std::int64_t groups = 0,
+                 chunks = 0;  ///< Of a version: pulled by a worker, served by a trainer (once per consumer).
     std::int64_t peak_groups = 0;
     std::int64_t peak_trainer_bytes = 0;
     std::int64_t peak_staging_bytes = 0;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -172,6 +173,12 @@ Status start_together(const SyncContext& context, std::uint64_t version) {
     return context.session.coordination()
         .agree(fmt::format("start of version {}", version), ok_status(), Deadline::after(context.settings.sync_timeout))
         .status;
+}
+
+double transport_cpu_seconds(Session& session) {
+    timespec used{};
+    session.loop().run_and_wait([&] { clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used); });
+    return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
 void add_sync_command(CLI::App& app, Run& run) {

@@ -24,6 +24,9 @@ struct SyncContext {
 /// Brings all ranks to the start of a version together, so that its time is that of the sync and not of somebody's optimiser.
 Status start_together(const SyncContext& context, std::uint64_t version);
 
+/// CPU time that the transport thread has used so far, in seconds.
+double transport_cpu_seconds(Session& session);
+
 /// Run one rank to the end of its last version, or to the first failure that all agree on; `finish` is then called with
 /// the outcome while the links are still open, and the links are closed after it.
 using Finish = std::function<void(const Status& outcome, const RankReport& report)>;

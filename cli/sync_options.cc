@@ -81,7 +81,8 @@ void SyncOptionsParser::add_to(CLI::App& command) {
                     "A worker's staging memory (default 64M, or SLUICE_STAGING_BYTES); at least one chunk")
         ->type_name("SIZE");
     command
-        .add_option("--slots", slots_, "Memory for packed chunks of a trainer rank, in whole chunks (default 8, or SLUICE_SLOTS)")
+        .add_option("--slots", slots_,
+                    "Memory for packed chunks of a trainer rank, in whole chunks (default 8, or SLUICE_SLOTS)")
         ->type_name("N");
     command
         .add_option("--inflight", inflight_,

@@ -87,6 +87,7 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
         if (!status.ok()) {
             break;
         }
+        const double cpu_before = transport_cpu_seconds(context.session);
         status = sender.sync(version);
         const Trainer::Stats& stats = sender.stats();
         if (!status.ok()) {
@@ -95,6 +96,7 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
         VersionReport& v = report.versions.emplace_back();
         v.version = version;
         v.seconds = stats.seconds;
+        v.transport_cpu_s = transport_cpu_seconds(context.session) - cpu_before;
         v.gather_s = stats.gather_seconds;
         v.pack_s = stats.pack_seconds;
         v.copied_on_trainer = stats.packed_bytes;
@@ -104,6 +106,10 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
         v.allocations = context.session.pool_growth() - std::exchange(growth_before, context.session.pool_growth());
         v.messages = context.session.messages_sent() - std::exchange(messages_before, context.session.messages_sent());
         report.peak_groups = std::max<std::int64_t>(report.peak_groups, stats.peak_groups);
+    }
+    report.groups = static_cast<std::int64_t>(sender.plan().owner_route.group_order.size());
+    for (const ServedDemand& demand : sender.plan().owner_route.demands) {
+        report.chunks += static_cast<std::int64_t>(demand.chunks.size() * demand.workers.size());
     }
     report.peak_trainer_bytes = sender.buffer_bytes();
     if (parts.gather) {

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <unistd.h>
 
 namespace sluice::cli {
@@ -136,6 +137,7 @@ void run_worker(const SyncContext& context, const Finish& finish) {
         if (!status.ok()) {
             break;
         }
+        const double cpu_before = transport_cpu_seconds(context.session);
         status = receiver->sync(version);
         const Worker::Stats& stats = receiver->stats();
         if (!status.ok()) {
@@ -144,6 +146,7 @@ void run_worker(const SyncContext& context, const Finish& finish) {
         VersionReport& v = report.versions.emplace_back();
         v.version = version;
         v.seconds = stats.seconds;
+        v.transport_cpu_s = transport_cpu_seconds(context.session) - cpu_before;
         v.bytes = stats.bytes;
         v.pull_s = stats.pull_seconds;
         v.scatter_s = stats.scatter_seconds;
@@ -161,6 +164,12 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     if (status.code() == StatusCode::kMismatch && options.verify == VerifyMode::kDigest && report.mismatches == 0) {
         report.mismatches = receiver->mismatched_chunks();
     }
+    std::set<GroupId> groups;
+    for (const Chunk& chunk : receiver->plan().route.chunks) {
+        groups.insert(chunk.group);
+    }
+    report.groups = static_cast<std::int64_t>(groups.size());
+    report.chunks = static_cast<std::int64_t>(receiver->plan().route.chunks.size());
     report.peak_staging_bytes = receiver->staging_peak();
     for (const LinkTraffic& traffic : receiver->stats().links) {
         LinkReport& link = report.links.emplace_back();

@@ -8,7 +8,7 @@ set -euo pipefail
 packages=(
     g++ cmake ninja-build mold ccache make python3 python3-pip ca-certificates
     libopenmpi-dev openmpi-bin libfmt-dev libspdlog-dev libboost-dev libcli11-dev nlohmann-json3-dev
-    libxxhash-dev protobuf-compiler libprotobuf-dev libgtest-dev libgmock-dev libbenchmark-dev
+    libxxhash-dev protobuf-compiler libprotobuf-dev libgtest-dev libgmock-dev libbenchmark-dev iproute2
 )
 if [[ ${1:-} == --tools ]]; then
     packages+=(clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev)
