@@ -18,6 +18,8 @@ constexpr int kFirstTag = 0x1000;  // Away from the bootstrap's.
 // Open MPI's own waits spin, and there are more ranks than cores. Eight ranks that look every 500 us cost a tenth of a core; what
 // comes meanwhile waits in the sockets, and the window covers it.
 constexpr std::chrono::microseconds kNap{500};
+// A look moves about one fragment of one message, and only the last of a message completes anything.
+constexpr int kLooks = 8;
 
 Status check(int code, const char* call) {
     return code == MPI_SUCCESS ? ok_status() : internal_error(fmt::format("relay: {} failed with {}", call, code));
@@ -43,6 +45,7 @@ public:
     }
 
     Status run() {
+        int idle = 0;
         while (done_ < mine_.size()) {
             SLUICE_RETURN_IF_ERROR(start());
             int count = 0;
@@ -50,7 +53,9 @@ public:
                                                       finished_.data(), MPI_STATUSES_IGNORE),
                                          "MPI_Testsome"));
             if (count <= 0) {  // MPI_UNDEFINED is negative: nothing is under way.
-                std::this_thread::sleep_for(kNap);
+                if (++idle % kLooks == 0) {
+                    std::this_thread::sleep_for(kNap);
+                }
                 continue;
             }
             for (int i = 0; i < count; ++i) {

@@ -107,6 +107,7 @@ Status run_link(const char* link, Settings settings, int repetitions, Bootstrap&
         // Each piece is a get of its own then; the CPU time has the copying of the bytes in it.
         const bool one_get_each = small.paths == std::set<Path>{Path::kDirect};
         const double us = median(small.cpu) / static_cast<double>(kPieces[1].count()) * 1e6;
+        const double carrying_us = median(small.raw_cpu) / static_cast<double>(kPieces[1].count()) * 1e6;
         out.push_back({{"link", link},
                        {"transport", pair.link().transport},
                        {"one_sided", pair.link().link_class == transport::LinkClass::kOneSided},
@@ -116,7 +117,8 @@ Status run_link(const char* link, Settings settings, int repetitions, Bootstrap&
                        {"small_s", spread(small.pull)},
                        {"raw_get_s", spread(small.raw)},
                        {"time_ratio", ratio},
-                       {"cpu_us_per_get", one_get_each ? nlohmann::json(us) : nlohmann::json()}});
+                       {"cpu_us_per_get", one_get_each ? nlohmann::json(us) : nlohmann::json()},
+                       {"raw_get_cpu_us_per_piece", carrying_us}});
         fmt::print(stderr, "{:6}{:18}{:8}{:>17}{:>12.1f}{:>12.1f}{:>12.1f}{:>9.2f}{:>14}\n", link,
                    pair.link().transport, choice == Choice::kAuto ? "auto" : "direct",
                    names(large.paths) + ", " + names(small.paths), median(small.raw) * 1e3, median(large.pull) * 1e3,
