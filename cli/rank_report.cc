@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 namespace sluice::cli {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionReport, version, seconds, bytes, gather_s, pack_s, pull_s, scatter_s, hooks_s,
-                                   commit_s, registrations, allocations, plan_wire_bytes, copied_on_trainer, messages,
-                                   transport_cpu_s)
+                                   commit_s, reading_share, registrations, allocations, plan_wire_bytes,
+                                   copied_on_trainer, messages, transport_cpu_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkReport, trainer, transport, one_sided, bytes, mapped_bytes, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, trainer, rank, versions, links, gather_tp, gather_etp, gather_fsdp,
                                    gather_ep, gather_pp, groups, chunks, peak_groups, peak_trainer_bytes,
@@ -33,9 +34,10 @@ Result<RankReport> RankReport::decode(const std::string& text) {
 
 namespace {
 
-/// One version over all ranks: times are those of the slowest rank, amounts are summed.
+/// One version over all ranks: times are those of the slowest rank, amounts are summed, shares are the least of all workers.
 VersionReport combine(const std::vector<RankReport>& reports, std::size_t index) {
     VersionReport all;
+    std::optional<double> reading_share;
     for (const RankReport& report : reports) {
         if (index >= report.versions.size()) {
             continue;
@@ -44,6 +46,9 @@ VersionReport combine(const std::vector<RankReport>& reports, std::size_t index)
         all.version = one.version;
         // A trainer's own time includes its wait for workers that verify; that of a worker does not.
         all.seconds = report.trainer ? all.seconds : std::max(all.seconds, one.seconds);
+        if (!report.trainer) {
+            reading_share = std::min(reading_share.value_or(one.reading_share), one.reading_share);
+        }
         for (const auto field : {&VersionReport::gather_s, &VersionReport::pack_s, &VersionReport::pull_s,
                                  &VersionReport::scatter_s, &VersionReport::hooks_s, &VersionReport::commit_s}) {
             all.*field = std::max(all.*field, one.*field);
@@ -54,6 +59,7 @@ VersionReport combine(const std::vector<RankReport>& reports, std::size_t index)
             all.*field += one.*field;
         }
     }
+    all.reading_share = reading_share.value_or(0);
     return all;
 }
 
@@ -99,6 +105,7 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
                                      {"scatter", v.scatter_s},
                                      {"hooks", v.hooks_s},
                                      {"commit", v.commit_s}}},
+                                   {"reading_share", v.reading_share},
                                    {"wire_share", nullptr}});
         out["registrations"].push_back(v.registrations);
         out["allocations"].push_back(v.allocations);

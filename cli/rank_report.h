@@ -16,6 +16,7 @@ struct VersionReport {
     double seconds = 0;
     std::int64_t bytes = 0;  ///< Pulled by a worker.
     double gather_s = 0, pack_s = 0, pull_s = 0, scatter_s = 0, hooks_s = 0, commit_s = 0;
+    double reading_share = 0;            ///< A worker's: of `seconds`, with reads in flight on any link.
     std::int64_t registrations = 0;      ///< The first version's include set-up.
     std::int64_t allocations = 0;        ///< Growth of pools and arenas.
     std::int64_t plan_wire_bytes = 0;    ///< The first version's is the set-up's.

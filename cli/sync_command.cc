@@ -1,9 +1,11 @@
 #include "cli/sync_command.h"
 
+#include "cli/chrome_trace.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "runtime/exchange/agreement.h"
 #include "runtime/exchange/bootstrap_mpi.h"
+#include "runtime/exchange/trace_codec.h"
 #include "runtime/services/log.h"
 #include "transport/ucx/ucx_transport.h"
 
@@ -14,10 +16,14 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace sluice::cli {
 namespace {
+
+// Some 3 MB of each rank: a few versions of a large model. Later events are left out, and counted.
+constexpr std::size_t kMostTraceEvents = 1 << 16;
 
 const char* verify_name(VerifyMode mode) {
     switch (mode) {
@@ -71,25 +77,70 @@ Result<Seat> take_seat(Bootstrap& bootstrap, const SyncOptions& options, Deadlin
     return role == std::byte{1} ? Seat{true, count(std::byte{1}, rank)} : Seat{false, count(std::byte{2}, rank)};
 }
 
+/// What a rank sends to the one that writes the results: its report, and its trace if it has one.
+struct RankNote {
+    RankReport report;
+    std::optional<TraceLog> trace;
+
+    // One note, so that ranks with and without --trace do the same. The report is text and ends at the first zero byte.
+    [[nodiscard]] std::string encode() const {
+        std::string note = report.encode();
+        if (trace) {
+            note += '\0';
+            note += encode_trace(*trace);
+        }
+        return note;
+    }
+    static Result<RankNote> decode(std::string_view note) {
+        const std::size_t end = std::min(note.find('\0'), note.size());
+        RankNote out;
+        SLUICE_ASSIGN_OR_RETURN(out.report, RankReport::decode(std::string(note.substr(0, end))));
+        if (end < note.size()) {
+            SLUICE_ASSIGN_OR_RETURN(out.trace, decode_trace(note.substr(end + 1)));
+        }
+        return out;
+    }
+};
+
+Status write_trace(const std::string& path, const std::vector<RankTrace>& traces, const Session& session) {
+    for (const RankTrace& rank : traces) {
+        if (rank.log.left_out > 0) {
+            log::warning("--trace {}: {} later events of {} were left out; trace fewer versions or a smaller model",
+                         path, rank.log.left_out, session.name_of(rank.world_rank));
+        }
+    }
+    return write_file(path, chrome_trace(traces, [&](int rank) { return session.name_of(rank); }));
+}
+
 /// Writes what came of the run: on the coordinator, from the reports of all ranks alive.
 ExitCode write_results(const SyncOptions& options, Session& session, const Status& outcome, const RankReport& mine) {
-    const auto notes =
-        session.gather_notes(mine.encode(), Deadline::after(std::chrono::seconds(outcome.ok() ? 30 : 1)));
+    RankNote my_note{mine, {}};
+    if (const TraceRecorder* recorder = session.trace()) {
+        my_note.trace = recorder->log();
+    }
+    const auto gathered =
+        session.gather_notes(my_note.encode(), Deadline::after(std::chrono::seconds(outcome.ok() ? 30 : 1)));
     const bool writer = session.is_coordinator();
     if (!writer) {
         return exit_code(outcome.code());
     }
     std::vector<RankReport> reports;
-    if (notes.ok()) {
-        for (const std::string& note : *notes) {
-            if (!note.empty()) {
-                if (auto report = RankReport::decode(note); report.ok()) {
-                    reports.push_back(std::move(*report));
-                }
+    std::vector<RankTrace> traces;
+    const auto take = [&](int world_rank, RankNote note) {
+        reports.push_back(std::move(note.report));
+        if (note.trace) {
+            traces.push_back({world_rank, std::move(*note.trace)});
+        }
+    };
+    if (gathered.ok()) {
+        for (std::size_t rank = 0; rank < gathered->size(); ++rank) {
+            const std::string& text = (*gathered)[rank];
+            if (auto note = RankNote::decode(text); !text.empty() && note.ok()) {
+                take(static_cast<int>(rank), std::move(*note));
             }
         }
     } else {
-        reports.push_back(mine);
+        take(session.links().rank(), std::move(my_note));
     }
     RunOutcome run;
     run.status = outcome;
@@ -103,8 +154,11 @@ ExitCode write_results(const SyncOptions& options, Session& session, const Statu
     const Output output(options.json_target);
     fmt::print(output.people(), "{}", sync_table(reports, run));
     std::fflush(output.people());
-    const Status written = output.write_json(sync_json(reports, run));
-    return std::max(report(outcome), report(written));
+    ExitCode code = std::max(report(outcome), report(output.write_json(sync_json(reports, run))));
+    if (!options.trace_target.empty()) {
+        code = std::max(code, report(write_trace(options.trace_target, traces, session)));
+    }
+    return code;
 }
 
 ExitCode run_sync(const SyncOptionsParser& parser) {
@@ -152,6 +206,9 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
     });
     if (const auto ended = end_together(session.status())) {
         return *ended;
+    }
+    if (!options.trace_target.empty()) {
+        (*session)->record_trace(kMostTraceEvents);
     }
     ExitCode code = kDone;
     const SyncContext context{

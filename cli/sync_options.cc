@@ -69,6 +69,10 @@ void SyncOptionsParser::add_to(CLI::App& command) {
                     "Write the results as JSON to FILE; - is stdout, and the table then goes to stderr")
         ->type_name("FILE");
     command
+        .add_option("--trace", trace_,
+                    "Write what every rank did when to FILE, as Chrome trace events; open it in ui.perfetto.dev")
+        ->type_name("FILE");
+    command
         .add_option("--role", role_,
                     "What this rank is; without it the rank decides: trainers first, then the pools in order")
         ->check(CLI::IsMember({"trainer", "worker"}));
@@ -114,6 +118,7 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     options.verify = verify_ == "full" ? VerifyMode::kFull : verify_ == "off" ? VerifyMode::kOff : VerifyMode::kDigest;
     options.dump_directory = dump_;
     options.json_target = json_;
+    options.trace_target = trace_;
     if (!role_.empty()) {
         options.role = role_ == "trainer" ? Role::kTrainer : Role::kWorker;
     }

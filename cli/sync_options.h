@@ -38,6 +38,7 @@ struct SyncOptions {
     VerifyMode verify = VerifyMode::kDigest;
     std::string dump_directory;                     ///< Empty: no dump.
     std::string json_target;                        ///< Empty: none; "-": stdout.
+    std::string trace_target;                       ///< Empty: nothing is traced.
     std::optional<Role> role;                       ///< Not given: the rank decides, trainers first.
     std::vector<std::pair<int, int>> slow_workers;  ///< Worker rank, milliseconds added per chunk.
     std::vector<std::pair<int, int>> slow_owners;   ///< Trainer rank, percent of its speed (1 to 100).
@@ -58,7 +59,7 @@ private:
     LayoutOptions layout_;
     std::string versions_ = "3";
     std::string verify_ = "digest";
-    std::string dump_, json_, role_, die_;
+    std::string dump_, json_, trace_, role_, die_;
     std::string credit_, staging_, slots_, inflight_, timeout_;
     std::vector<std::string> slow_workers_, slow_owners_;
 };

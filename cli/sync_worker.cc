@@ -148,6 +148,7 @@ void run_worker(const SyncContext& context, const Finish& finish) {
         v.seconds = stats.seconds;
         v.transport_cpu_s = transport_cpu_seconds(context.session) - cpu_before;
         v.bytes = stats.bytes;
+        v.reading_share = stats.seconds > 0 ? stats.reading_seconds / stats.seconds : 0;
         v.pull_s = stats.pull_seconds;
         v.scatter_s = stats.scatter_seconds;
         v.hooks_s = stats.hook_seconds;

@@ -107,12 +107,14 @@ Status GatheredSource::start(Session& session) {
     pull.inflight_bytes = session.settings().inflight_bytes;
     pull.verify_hashes = options_.verify_hashes;
     pull.timeout = session.settings().sync_timeout;
+    pull.trace = session.trace();
     Status opened;
     session.loop().run_and_wait([&] {
         server_ = std::make_unique<Server>(
             session.loop(), session.links(), session.copy_threads(), FlowId::kGather, plan.gather_owner_route,
             served_consumers(session, plan.gather_owner_route, plan.trainers), std::move(memory),
-            options_.verify_hashes, Server::Events{[this](GroupId group) { released_->group_done(group); }});
+            options_.verify_hashes, Server::Events{[this](GroupId group) { released_->group_done(group); }},
+            session.trace());
         engine_ = std::make_unique<PullEngine>(
             session.loop(), session.links(), session.copy_threads(), FlowId::kGather, plan.gather_route,
             std::move(owners), std::vector<Destination>(gather_.demand.dense.parameters.size()), *staging_,

@@ -146,10 +146,10 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     const std::vector<int> consumer_ranks = world_ranks(consumers);
     peers.insert(peers.end(), consumer_ranks.begin(), consumer_ranks.end());
     session_.loop().run_and_wait([&] {
-        server_ =
-            std::make_unique<Server>(session_.loop(), session_.links(), session_.copy_threads(), FlowId::kSync,
-                                     plan.owner_route, std::move(consumers), std::move(memory), options_.verify_hashes,
-                                     Server::Events{[this](GroupId group) { released_->group_done(group); }});
+        server_ = std::make_unique<Server>(
+            session_.loop(), session_.links(), session_.copy_threads(), FlowId::kSync, plan.owner_route,
+            std::move(consumers), std::move(memory), options_.verify_hashes,
+            Server::Events{[this](GroupId group) { released_->group_done(group); }}, session_.trace());
     });
     session_.set_flow(FlowId::kSync, server_.get(), nullptr);
     session_.set_abort_handler([this](const Status& cause) {
@@ -183,7 +183,11 @@ Status Trainer::sync(std::uint64_t version) {
         status = serve(version, deadline);
     }
     // Nobody may read the memory of a version that is over: the source waits for its peers here too.
+    const Clock::time_point served = Clock::now();
     const Status ended = source_.end(!status.ok(), deadline);
+    if (source_.gathers()) {
+        trace({.name = TraceName::kLeaseWait, .version = version}, served);
+    }
     status = status.ok() ? ended : status;
     if (!status.ok()) {
         stop_serving();
@@ -191,9 +195,35 @@ Status Trainer::sync(std::uint64_t version) {
     stats_.packed_bytes = server_->packed_bytes();
     stats_.pack_seconds = server_->pack_seconds();
     stats_.seconds = seconds_since(begin);
+    const Clock::time_point commit_begin = Clock::now();
     const auto verdict = session_.coordination().agree(fmt::format("version {}", version), status, deadline);
+    trace({.name = TraceName::kCommit, .version = version}, commit_begin);
+    trace({.name = TraceName::kVersion, .version = version}, begin);
     failed_ = !verdict.status.ok();
     return verdict.status;
+}
+
+// A span of the caller's lane that ends now.
+void Trainer::trace(TraceEvent event, Clock::time_point begin) {
+    if (TraceRecorder* recorder = session_.trace()) {
+        event.lane = TraceRecorder::kCallerLane;
+        recorder->span(event, begin, Clock::now());
+    }
+}
+
+// Who kept this rank waiting for a release: the last to release the group that ended the wait, or whoever has not released the oldest.
+void Trainer::trace_release_wait(std::uint64_t version, std::size_t released, bool ended, Clock::time_point begin) {
+    if (session_.trace() == nullptr) {
+        return;
+    }
+    const GroupId group = ended ? released_->order_of(released) : server_->group_order()[released];
+    int peer = -1;
+    if (ended) {
+        peer = server_->last_to_release(group);
+    } else {
+        session_.loop().run_and_wait([&] { peer = server_->last_to_release(group); });
+    }
+    trace({.name = TraceName::kReleaseWait, .version = version, .group = group, .peer = peer}, begin);
 }
 
 Status Trainer::serve(std::uint64_t version, Deadline deadline) {
@@ -220,7 +250,9 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
     // Waits until at most `most` published groups are unreleased.
     const auto wait_for_releases = [&](std::size_t most) -> Status {
         while (published - released > most) {
+            const Clock::time_point wait_begin = Clock::now();
             const GroupEvents::State state = released_->wait(released, deadline);
+            trace_release_wait(version, released, state.groups_done > released, wait_begin);
             reclaim(state.groups_done);
             if (state.over) {
                 return released_->outcome();
@@ -251,6 +283,7 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
             SLUICE_RETURN_IF_ERROR(source_.gather(
                 version, task->group, gather_buffers_[static_cast<std::size_t>(buffer)].buffer().bytes(), deadline));
             stats_.gather_seconds = seconds_since(*first_gather);
+            trace({.name = TraceName::kGather, .version = version, .group = task->group}, gather_begin);
         }
         if (options_.before_publish) {
             options_.before_publish(version, static_cast<int>(published));

@@ -11,6 +11,7 @@
 #include "runtime/exchange/server.h"
 #include "runtime/exchange/session.h"
 #include "runtime/services/shared_memory.h"
+#include "runtime/services/trace.h"
 #include "trainer/weight_source.h"
 
 #include <cstdint>
@@ -74,6 +75,9 @@ private:
     Status start(const RankPlan& plan, Deadline deadline);
     Status serve(std::uint64_t version, Deadline deadline);
     void stop_serving();
+    void trace(TraceEvent event, TraceRecorder::Clock::time_point begin);
+    void trace_release_wait(std::uint64_t version, std::size_t released, bool ended,
+                            TraceRecorder::Clock::time_point begin);
 
     Session& session_;
     WeightSource& source_;

@@ -126,6 +126,7 @@ Status Worker::start(const ParameterStore& store, Deadline deadline) {
     pull.verify_hashes = options_.verify_hashes;
     pull.timeout = session_.settings().sync_timeout;
     pull.delay_per_chunk = options_.delay_per_chunk;
+    pull.trace = session_.trace();
     const std::vector<int> peers = world_ranks(owners);
     session_.loop().run_and_wait([&] {
         engine_ = std::make_unique<PullEngine>(
@@ -173,13 +174,27 @@ Status Worker::sync(std::uint64_t version) {
         dirty_.store(false, std::memory_order_release);
     }
     const Clock::time_point end = Clock::now();
+    if (hooks_.before_commit) {
+        trace({.name = TraceName::kBeforeCommit, .version = version}, landed, commit_begin);
+    }
+    trace({.name = TraceName::kCommit, .version = version}, commit_begin, end);
+    trace({.name = TraceName::kVersion, .version = version}, begin, end);
     stats_.commit_seconds = seconds_between(commit_begin, end);
     stats_.seconds = seconds_between(begin, end) - stats_.before_commit_seconds;
     stats_.pull_seconds = engine_->pull_span().seconds();
+    stats_.reading_seconds = engine_->reading_seconds();
     stats_.scatter_seconds = engine_->scatter_span().seconds();
     stats_.bytes = engine_->bytes_pulled();
     engine_->traffic(stats_.links);
     return verdict.status;
+}
+
+// A span of the caller's lane.
+void Worker::trace(TraceEvent event, Clock::time_point begin, Clock::time_point end) {
+    if (TraceRecorder* recorder = session_.trace()) {
+        event.lane = TraceRecorder::kCallerLane;
+        recorder->span(event, begin, end);
+    }
 }
 
 // Runs the hooks as groups land; returns when nothing of the version is in flight any more.
@@ -203,7 +218,9 @@ Status Worker::pull(std::uint64_t version, Deadline deadline) {
             first_hook = first_hook.value_or(hook_begin);
             const GroupId group = landed_->order_of(seen);
             hook_status = hooks_.on_group(version, group);
-            stats_.hook_seconds = seconds_between(*first_hook, Clock::now());
+            const Clock::time_point hook_end = Clock::now();
+            stats_.hook_seconds = seconds_between(*first_hook, hook_end);
+            trace({.name = TraceName::kHook, .version = version, .group = group}, hook_begin, hook_end);
             if (!hook_status.ok()) {
                 hook_status = hook_status.with_context(fmt::format("hook of group {}", group));
                 session_.loop().run_and_wait([&] { engine_->fail(hook_status); });

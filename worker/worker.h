@@ -10,6 +10,7 @@
 #include "runtime/exchange/rank_plan.h"
 #include "runtime/exchange/session.h"
 #include "runtime/services/buffer.h"
+#include "runtime/services/trace.h"
 #include "worker/parameter_store.h"
 
 #include <atomic>
@@ -46,6 +47,7 @@ public:
     struct Stats {
         double seconds = 0;
         double pull_seconds = 0;
+        double reading_seconds = 0;  ///< With reads or mapped copies in flight on any link.
         double scatter_seconds = 0;
         double hook_seconds = 0;
         double commit_seconds = 0;
@@ -90,6 +92,7 @@ private:
     Result<MemoryCard> prepare(const ParameterStore& store);
     Status start(const ParameterStore& store, Deadline deadline);
     Status pull(std::uint64_t version, Deadline deadline);
+    void trace(TraceEvent event, TraceRecorder::Clock::time_point begin, TraceRecorder::Clock::time_point end);
 
     Session& session_;
     Hooks hooks_;

@@ -1,6 +1,6 @@
 #include "runtime/exchange/pull_engine.h"
 
-#include "runtime/services/copy_engine.h"
+#include "runtime/exchange/pull_engine_parts.h"
 #include "runtime/services/log.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 namespace sluice {
@@ -26,104 +25,6 @@ constexpr auto kDrainLimit = std::chrono::seconds(1);
 constexpr std::int64_t kDroppedLinesLogged = 16;
 
 }  // namespace
-
-struct PullEngine::Group {
-    GroupId group = 0;
-    std::vector<ChunkId> chunks;
-    std::size_t left = 0;
-    bool allowed = false;
-};
-
-struct PullEngine::Owner {
-    // One group as read from one owner.
-    struct Part {
-        std::vector<ChunkId> direct;  // by number; a kHashes message counts in this order
-        int chunks = 0;
-        int reads_left = 0;
-        bool published = false;
-        int buffer = 0;
-    };
-
-    PullOwner config;
-    std::vector<std::unique_ptr<transport::RemoteKey>> segment_keys;
-    std::vector<std::unique_ptr<transport::RemoteKey>> buffer_keys;
-    std::unique_ptr<transport::RemoteKey> slot_key;
-    std::size_t max_get_bytes = 1 << 20;
-    std::vector<Part> parts;  // by group index
-
-    // A heap with the chunk that is first in the route on top: packed chunks become readable later than direct ones, and
-    // must not wait for those of all later groups. Has room for all chunks of the owner.
-    std::vector<ChunkSlot*> ready;
-    ChunkSlot* posting = nullptr;
-    ReadCursor cursor;
-
-    std::int64_t inflight_bytes = 0;
-    std::int64_t staged_bytes = 0;
-    Clock::time_point busy_since{};
-    Clock::duration busy{};
-    std::int64_t bytes = 0;
-    std::int64_t mapped_bytes = 0;
-    int copies_in_flight = 0;  // of mapped chunks
-    Clock::time_point not_before{};
-
-    [[nodiscard]] bool is_self() const { return config.self; }
-    static bool later(const ChunkSlot* a, const ChunkSlot* b);
-    void push_ready(ChunkSlot& chunk) {
-        ready.push_back(&chunk);
-        std::push_heap(ready.begin(), ready.end(), later);
-    }
-    [[nodiscard]] ChunkSlot* front() const { return ready.empty() ? nullptr : ready.front(); }
-    void pop_front() {
-        std::pop_heap(ready.begin(), ready.end(), later);
-        ready.pop_back();
-    }
-};
-
-class PullEngine::LandJob : public CopyJob {
-public:
-    LandJob(PullEngine& engine, ChunkSlot& chunk) : engine_(engine), chunk_(chunk) {}
-    void run() override;
-    void finished() override;
-
-private:
-    PullEngine& engine_;
-    ChunkSlot& chunk_;
-    std::uint64_t hash_ = 0;
-    Clock::time_point begin_{}, end_{};
-};
-
-struct PullEngine::ChunkSlot {
-    ChunkSlot(PullEngine& engine, ChunkId number, CompiledChunk chunk)
-        : id(number), compiled(std::move(chunk)), job(engine, *this) {}
-
-    ChunkId id;
-    CompiledChunk compiled;
-    int group_index = 0;
-    LandJob job;
-
-    ChunkState state = ChunkState::kWaiting;
-    int gets_in_flight = 0;
-    int slot = 0;
-    std::optional<std::uint64_t> hash;
-    std::optional<std::int64_t> staging;
-    Clock::time_point started{};
-};
-
-bool PullEngine::Owner::later(const ChunkSlot* a, const ChunkSlot* b) { return a->id > b->id; }
-
-class PullEngine::GetNode : public transport::Completion {
-public:
-    explicit GetNode(PullEngine& engine) : engine_(engine) {}
-    void complete(const Status& status) override { engine_.get_done(*this, status); }
-
-    Owner* owner = nullptr;
-    ChunkSlot* chunk = nullptr;
-    std::int64_t bytes = 0;
-    GetNode* next_free = nullptr;
-
-private:
-    PullEngine& engine_;
-};
 
 void PullEngine::Span::extend(Clock::time_point from, Clock::time_point to) {
     if (begin == end) {
@@ -146,13 +47,19 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
       staging_region_(staging_region),
       gated_(gated),
       options_(std::move(options)),
+      slow_worker_(options_.delay_per_chunk),
       events_(std::move(events)),
       destinations_(std::move(destinations)),
       watch_timer_(loop, [this] { watch(); }),
       pace_timer_(loop, [this] { pump(); }) {
     for (PullOwner& config : owners) {
-        owners_.push_back(std::make_unique<Owner>());
-        owners_.back()->config = std::move(config);
+        owners_.push_back(std::make_unique<Owner>(std::move(config)));
+        Owner& owner = *owners_.back();
+        if (options_.trace != nullptr) {
+            const char* verb = flow_ == FlowId::kSync ? "reads from" : "gathers from";
+            owner.stall.trace_to(options_.trace,
+                                 options_.trace->add_link(fmt::format("{} {}", verb, owner.config.name)));
+        }
     }
     const auto index_of = [this](int trainer_rank) {
         const auto at = std::find_if(owners_.begin(), owners_.end(),
@@ -249,7 +156,8 @@ void PullEngine::start(std::uint64_t version) {
     mismatched_chunks_ = 0;
     pull_span_ = scatter_span_ = {};
     last_progress_ = Clock::now();
-    next_start_ = last_progress_;
+    slow_worker_.reset(last_progress_);
+    reading_.reset();
     for (Group& group : groups_) {
         group.left = group.chunks.size();
         group.allowed = !gated_;
@@ -263,8 +171,10 @@ void PullEngine::start(std::uint64_t version) {
         owner->posting = nullptr;
         owner->bytes = 0;
         owner->mapped_bytes = 0;
-        owner->busy = {};
-        owner->not_before = last_progress_;
+        owner->busy.reset();
+        owner->pace.reset(last_progress_);
+        owner->first_open_part = 0;
+        owner->stall.start(version, last_progress_);
         for (Owner::Part& part : owner->parts) {
             part.published = owner->is_self();
             part.reads_left = part.chunks;
@@ -287,6 +197,7 @@ void PullEngine::start(std::uint64_t version) {
             links_.send(owner->config.world_rank, begin);
         }
     }
+    note_stalls();
     finish_if_drained();
 }
 
@@ -427,6 +338,7 @@ void PullEngine::pump() {
         return;
     }
     pumping_ = true;
+    pace_due_ = Clock::time_point::max();
     std::size_t idle_owners = 0;
     while (state_ == State::kPulling && idle_owners < owners_.size()) {
         Owner& owner = *owners_[next_owner_];
@@ -434,7 +346,40 @@ void PullEngine::pump() {
         idle_owners = post_some(owner) ? 0 : idle_owners + 1;
     }
     pumping_ = false;
+    if (pace_due_ != Clock::time_point::max()) {
+        pace_timer_.start(pace_due_ - Clock::now());
+    }
+    note_stalls();
     finish_if_drained();
+}
+
+// What each owner waits for from which nothing is in flight, for the trace.
+void PullEngine::note_stalls() {
+    if (options_.trace == nullptr || state_ != State::kPulling || chunks_left_ == 0) {
+        return;
+    }
+    for (auto& owner : owners_) {
+        if (owner->busy.idle()) {
+            owner->stall.waits_for(stall_cause(*owner));
+        }
+    }
+}
+
+StallClock::Cause PullEngine::stall_cause(Owner& owner) const {
+    if (const ChunkSlot* chunk = owner.posting != nullptr ? owner.posting : owner.front()) {
+        return {owner.blocked_by, chunk->compiled.group, chunk->id};
+    }
+    while (owner.first_open_part < groups_.size() && owner.parts[owner.first_open_part].reads_left == 0) {
+        ++owner.first_open_part;
+    }
+    if (owner.first_open_part == groups_.size()) {
+        return {TraceName::kStallNothingLeft};
+    }
+    const Group& group = groups_[owner.first_open_part];
+    const TraceName name = !group.allowed                                  ? TraceName::kStallTurn
+                           : !owner.parts[owner.first_open_part].published ? TraceName::kStallPublish
+                                                                           : TraceName::kStallPacked;
+    return {name, group.group};
 }
 
 // Takes the owner's next readable chunk, when the limits allow. True when there is one to post.
@@ -443,15 +388,19 @@ bool PullEngine::start_chunk(Owner& owner) {
     if (chunk == nullptr) {
         return false;
     }
-    const bool paced = options_.delay_per_chunk.count() > 0 || owner.config.speed_percent < 100;
-    const Clock::time_point now = paced ? Clock::now() : Clock::time_point{};
-    if (paced && (now < next_start_ || now < owner.not_before)) {
-        pace_timer_.start(std::max(next_start_, owner.not_before) - now);
-        return false;
+    if (slow_worker_.slow() || owner.pace.slow()) {
+        const Clock::time_point now = Clock::now();
+        const Clock::time_point not_before = std::max(slow_worker_.not_before(), owner.pace.not_before());
+        if (now < not_before) {
+            owner.blocked_by = now < owner.pace.not_before() ? TraceName::kStallSlowOwner : TraceName::kStallSlowWorker;
+            pace_due_ = std::min(pace_due_, not_before);
+            return false;
+        }
     }
     if (chunk->compiled.landing == Landing::kScatter) {
         // An owner's share of the staging, so that a slow one cannot take all of it; one chunk is always allowed.
         const std::int64_t share = staging_.capacity() / static_cast<std::int64_t>(owners_.size());
+        owner.blocked_by = TraceName::kStallStaging;
         if (owner.staged_bytes > 0 && owner.staged_bytes + chunk->compiled.wire_bytes > share) {
             return false;
         }
@@ -463,16 +412,10 @@ bool PullEngine::start_chunk(Owner& owner) {
     }
     owner.pop_front();
     chunk->started = Clock::now();
-    if (options_.delay_per_chunk.count() > 0) {
-        next_start_ = chunk->started + options_.delay_per_chunk;
-    }
-    if (owner.config.speed_percent < 100) {
-        owner.not_before = Clock::time_point::max();  // until this chunk has been read
-    }
+    slow_worker_.chunk_started(chunk->started);
+    owner.pace.chunk_started();
     if (chunk->compiled.landing == Landing::kLocalCopy) {
-        if (owner.copies_in_flight++ == 0 && owner.inflight_bytes == 0) {
-            owner.busy_since = chunk->started;
-        }
+        something_in_flight(owner);
         land(*chunk);
         return true;
     }
@@ -499,6 +442,7 @@ bool PullEngine::post_some(Owner& owner) {
         }
         if (free_nodes_ == nullptr || (owner.inflight_bytes > 0 && owner.inflight_bytes >= share) ||
             (inflight_bytes_ > 0 && inflight_bytes_ >= options_.inflight_bytes)) {
+            owner.blocked_by = TraceName::kStallWindow;
             return posted;
         }
         transport::Endpoint* endpoint = links_.endpoint(owner.config.world_rank);
@@ -540,9 +484,7 @@ bool PullEngine::post_some(Owner& owner) {
         node.owner = &owner;
         node.chunk = &chunk;
         node.bytes = get.bytes;
-        if (owner.inflight_bytes == 0 && owner.copies_in_flight == 0) {
-            owner.busy_since = Clock::now();
-        }
+        something_in_flight(owner);
         owner.inflight_bytes += get.bytes;
         inflight_bytes_ += get.bytes;
         ++inflight_gets_;
@@ -559,6 +501,21 @@ bool PullEngine::post_some(Owner& owner) {
     return posted;
 }
 
+// Of a chunk whose owner is this rank, that is a copy too.
+void PullEngine::something_in_flight(Owner& owner) {
+    owner.stall.resume();
+    owner.busy.begin();
+    reading_.begin();
+}
+
+void PullEngine::one_less_in_flight(Owner& owner, Clock::time_point now) {
+    owner.busy.end(now);
+    reading_.end(now);
+    if (owner.busy.idle()) {
+        owner.stall.idle(now);
+    }
+}
+
 void PullEngine::get_done(GetNode& node, const Status& status) {
     Owner& owner = *node.owner;
     ChunkSlot& chunk = *node.chunk;
@@ -567,9 +524,9 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
     inflight_bytes_ -= node.bytes;
     --inflight_gets_;
     --chunk.gets_in_flight;
-    if (owner.inflight_bytes == 0 && owner.copies_in_flight == 0) {
-        owner.busy += now - owner.busy_since;
-        pull_span_.extend(owner.busy_since, now);
+    one_less_in_flight(owner, now);
+    if (owner.busy.idle()) {
+        pull_span_.extend(owner.busy.since(), now);
     }
     if (status.ok()) {
         owner.bytes += node.bytes;
@@ -584,8 +541,9 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
     } else if (state_ == State::kPulling) {
         last_progress_ = now;
         if (chunk.state == ChunkState::kReading && chunk.gets_in_flight == 0) {
-            rest_slow_owner(owner, chunk);
-            chunk_read(chunk);
+            chunk_read(owner, chunk, now);
+            owner_is_done_with(chunk);
+            land(chunk);
         }
     }
     if (state_ == State::kPulling) {
@@ -595,173 +553,16 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
     }
 }
 
-// A slow owner (a test's) rests after a chunk for as long as its speed says.
-void PullEngine::rest_slow_owner(Owner& owner, const ChunkSlot& chunk) {
-    if (owner.config.speed_percent < 100) {
-        const Clock::time_point now = Clock::now();
-        const auto took = now - chunk.started;
-        owner.not_before = now + took * (100 - owner.config.speed_percent) / owner.config.speed_percent;
-    }
-}
-
-// All bytes of the chunk are here: tell its owner, and land them.
-void PullEngine::chunk_read(ChunkSlot& chunk) {
-    owner_is_done_with(chunk);
-    land(chunk);
-}
-
-// Nothing more is read of the owner for this chunk.
-void PullEngine::owner_is_done_with(ChunkSlot& chunk) {
-    Owner& owner = *owners_[static_cast<std::size_t>(chunk.compiled.owner)];
-    Message message;
-    message.flow = flow_;
-    message.version = version_;
-    message.group = chunk.compiled.group;
-    message.chunk = chunk.id;
-    message.slot = chunk.slot;
-    if (chunk.compiled.path == Path::kPacked && !owner.is_self()) {
-        message.kind = MessageKind::kSlotRead;
-        links_.send(owner.config.world_rank, message);
-    }
-    if (--owner.parts[static_cast<std::size_t>(chunk.group_index)].reads_left == 0 && !owner.is_self()) {
-        message.kind = MessageKind::kRelease;
-        links_.send(owner.config.world_rank, message);
-    }
-}
-
-// What this rank copies from itself has no checksum.
-bool PullEngine::checked(const ChunkSlot& chunk) const {
-    return options_.verify_hashes && !owners_[static_cast<std::size_t>(chunk.compiled.owner)]->is_self();
-}
-
-// Where the piece's segment starts in our own address space.
-const std::byte* PullEngine::viewed(const ChunkSlot& chunk, const Piece& piece) const {
-    const Owner& owner = *owners_[static_cast<std::size_t>(chunk.compiled.owner)];
-    const PullOwner::View& view = owner.config.view;
-    if (piece.segment == kGatheredSegment) {
-        const int buffer = owner.parts[static_cast<std::size_t>(chunk.group_index)].buffer;
-        return view.gather_buffers[static_cast<std::size_t>(buffer)];
-    }
-    return view.segments[static_cast<std::size_t>(piece.segment)];
-}
-
-void PullEngine::land(ChunkSlot& chunk) {
-    chunk.state = ChunkState::kLanding;
-    const bool check = checked(chunk);
-    if (check && !chunk.hash) {
-        fail(Status(StatusCode::kMismatch,
-                    fmt::format("chunk {} of {} came without a checksum", chunk.id,
-                                owners_[static_cast<std::size_t>(chunk.compiled.owner)]->config.name)));
-        return;
-    }
-    if (chunk.compiled.landing == Landing::kInPlace && !check) {
-        landed(chunk);
-        return;
-    }
-    ++jobs_;
-    copy_threads_.enqueue(chunk.job);
-}
-
-void PullEngine::LandJob::run() {
-    begin_ = Clock::now();
-    const CompiledChunk& compiled = chunk_.compiled;
-    const std::byte* wire = chunk_.staging ? engine_.staging_.data() + *chunk_.staging : nullptr;
-    std::int64_t offset = 0;
-    bool converts = false;
-    for (const Piece& piece : compiled.pieces) {
-        std::byte* base = engine_.destinations_[static_cast<std::size_t>(piece.parameter)].base;
-        if (compiled.landing == Landing::kLocalCopy) {
-            strided_copy(piece.copy, engine_.viewed(chunk_, piece), base);
-        } else if (compiled.landing == Landing::kScatter) {
-            const std::int64_t item = wire_item_bytes(piece);
-            StridedCopy scatter = destination_from_packed(piece.copy, offset, item);
-            scatter.item = item;
-            if (piece.wire_dtype() != piece.parameter_dtype) {
-                converting_copy(scatter, piece.wire_dtype(), piece.parameter_dtype, wire, base);
-                converts = true;
-            } else {
-                strided_copy(scatter, wire, base);
-            }
-        }
-        offset += piece.wire_bytes();
-    }
-    if (engine_.checked(chunk_)) {
-        // Over the destination, so that a wrong scatter is found too; a widened destination no longer has the wire's bytes.
-        ChunkHash hash;
-        if (converts) {
-            hash.update(wire, static_cast<std::size_t>(compiled.wire_bytes));
-        } else {
-            for (const Piece& piece : compiled.pieces) {
-                StridedCopy written = piece.copy;
-                written.item = wire_item_bytes(piece);
-                hash.update_destination(written, engine_.destinations_[static_cast<std::size_t>(piece.parameter)].base);
-            }
-        }
-        hash_ = hash.digest();
-    }
-    end_ = Clock::now();
-}
-
-// The copy of a chunk whose owner's memory we see has ended: that was its read.
-void PullEngine::copied(Owner& owner, ChunkSlot& chunk, Clock::time_point begin, Clock::time_point end) {
-    if (owner.is_self()) {
-        bytes_copied_locally_ += chunk.compiled.wire_bytes;
-    } else {
-        owner.bytes += chunk.compiled.wire_bytes;
-        owner.mapped_bytes += chunk.compiled.wire_bytes;
-        bytes_pulled_ += chunk.compiled.wire_bytes;
-        pull_span_.extend(begin, end);
-    }
-    if (--owner.copies_in_flight == 0 && owner.inflight_bytes == 0) {
-        owner.busy += end - owner.busy_since;
-    }
-    if (state_ == State::kPulling) {
-        rest_slow_owner(owner, chunk);
-        owner_is_done_with(chunk);
-    }
-}
-
-void PullEngine::LandJob::finished() {
-    --engine_.jobs_;
-    engine_.scatter_span_.extend(begin_, end_);
-    const CompiledChunk& compiled = chunk_.compiled;
-    Owner& owner = *engine_.owners_[static_cast<std::size_t>(compiled.owner)];
-    if (chunk_.staging) {
-        engine_.staging_.release(*chunk_.staging);
-        chunk_.staging.reset();
-        owner.staged_bytes -= compiled.wire_bytes;
-    }
-    if (compiled.landing == Landing::kLocalCopy) {
-        engine_.copied(owner, chunk_, begin_, end_);
-    }
-    if (engine_.state_ == State::kPulling) {
-        if (engine_.checked(chunk_) && hash_ != *chunk_.hash) {
-            ++engine_.mismatched_chunks_;
-            engine_.fail(
-                Status(StatusCode::kMismatch,
-                       fmt::format(
-                           "chunk {} (group {}, parameter {}) from {} has checksum {:016x}, its owner computed {:016x}",
-                           chunk_.id, compiled.group, compiled.pieces.front().parameter, owner.config.name, hash_,
-                           *chunk_.hash),
-                       owner.config.world_rank));
-        } else {
-            engine_.landed(chunk_);
-        }
-    }
-    if (engine_.state_ == State::kPulling) {
-        engine_.pump();
-    } else {
-        engine_.finish_if_drained();
-    }
-}
-
-void PullEngine::landed(ChunkSlot& chunk) {
-    chunk.state = ChunkState::kLanded;
-    --chunks_left_;
-    last_progress_ = Clock::now();
-    Group& group = groups_[static_cast<std::size_t>(chunk.group_index)];
-    if (--group.left == 0) {
-        events_.on_group_landed(group.group);
+void PullEngine::chunk_read(Owner& owner, const ChunkSlot& chunk, Clock::time_point now) {
+    owner.pace.chunk_read(chunk.started, now);
+    if (options_.trace != nullptr) {
+        options_.trace->span({.name = TraceName::kRead,
+                              .lane = owner.stall.lane(),
+                              .version = version_,
+                              .group = chunk.compiled.group,
+                              .chunk = chunk.id,
+                              .bytes = chunk.compiled.wire_bytes},
+                             chunk.started, now);
     }
 }
 
@@ -810,6 +611,7 @@ void PullEngine::finish_if_drained() {
     }
     for (auto& owner : owners_) {
         owner->staged_bytes = 0;
+        owner->stall.resume();
     }
     state_ = State::kIdle;
     watch_timer_.cancel();
@@ -862,7 +664,7 @@ void PullEngine::traffic(std::vector<LinkTraffic>& out) const {
     for (const auto& owner : owners_) {
         if (!owner->is_self()) {
             out.push_back({owner->config.trainer_rank, owner->bytes, owner->mapped_bytes,
-                           std::chrono::duration<double>(owner->busy).count()});
+                           std::chrono::duration<double>(owner->busy.total()).count()});
         }
     }
 }

@@ -5,10 +5,13 @@
 #include "runtime/exchange/compiled_chunk.h"
 #include "runtime/exchange/links.h"
 #include "runtime/exchange/message.h"
+#include "runtime/exchange/read_activity.h"
+#include "runtime/exchange/read_pacing.h"
 #include "runtime/exchange/remote_memory.h"
 #include "runtime/services/buffer.h"
 #include "runtime/services/copy_threads.h"
 #include "runtime/services/event_loop.h"
+#include "runtime/services/trace.h"
 #include "transport/transport.h"
 
 #include <chrono>
@@ -49,6 +52,7 @@ struct PullOptions {
     bool verify_hashes = true;
     std::chrono::milliseconds timeout{60'000};     ///< Without any progress.
     std::chrono::milliseconds delay_per_chunk{0};  ///< For tests: a slow worker.
+    TraceRecorder* trace = nullptr;                ///< Null: nothing is traced.
 };
 
 /// What a link carried in the last version.
@@ -103,6 +107,8 @@ public:
     /// Replaces what is in `out`; allocates nothing when it was filled here before.
     void traffic(std::vector<LinkTraffic>& out) const;
     [[nodiscard]] std::int64_t bytes_pulled() const { return bytes_pulled_; }
+    /// Time with reads or copies in flight from any owner.
+    [[nodiscard]] double reading_seconds() const { return std::chrono::duration<double>(reading_.total()).count(); }
     [[nodiscard]] std::int64_t mismatched_chunks() const { return mismatched_chunks_; }
     [[nodiscard]] std::int64_t bytes_copied_locally() const { return bytes_copied_locally_; }
 
@@ -130,9 +136,12 @@ private:
     bool start_chunk(Owner& owner);
     bool post_some(Owner& owner);
     void get_done(GetNode& node, const Status& status);
-    void chunk_read(ChunkSlot& chunk);
+    void something_in_flight(Owner& owner);
+    void one_less_in_flight(Owner& owner, EventLoop::Clock::time_point now);
+    void chunk_read(Owner& owner, const ChunkSlot& chunk, EventLoop::Clock::time_point now);
     void owner_is_done_with(ChunkSlot& chunk);
-    void rest_slow_owner(Owner& owner, const ChunkSlot& chunk);
+    void note_stalls();
+    [[nodiscard]] StallClock::Cause stall_cause(Owner& owner) const;
     [[nodiscard]] bool checked(const ChunkSlot& chunk) const;
     [[nodiscard]] const std::byte* viewed(const ChunkSlot& chunk, const Piece& piece) const;
     void land(ChunkSlot& chunk);
@@ -154,6 +163,7 @@ private:
     const transport::MemoryRegion& staging_region_;
     bool gated_;
     PullOptions options_;
+    SlowWorker slow_worker_;
     Events events_;
 
     std::vector<Destination> destinations_;
@@ -176,8 +186,9 @@ private:
     std::int64_t bytes_copied_locally_ = 0;
     std::int64_t mismatched_chunks_ = 0;
     Span pull_span_, scatter_span_;
+    BusyTime reading_;
     EventLoop::Clock::time_point last_progress_{};
-    EventLoop::Clock::time_point next_start_{};
+    EventLoop::Clock::time_point pace_due_{};  // the first moment at which a paced read may go on
     std::int64_t dropped_ = 0;
     EventLoop::Timer watch_timer_;
     EventLoop::Timer pace_timer_;

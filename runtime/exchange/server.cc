@@ -47,14 +47,17 @@ struct Server::Consumer {
     int announced = 0;            // groups it was told of
     std::size_t next_packed = 0;  // its place in demand->packed
     int held_slots = 0;
-    std::vector<std::uint64_t> released;  // by group index: the last version it released
-    std::vector<PackSlot*> reading;       // by place in demand->packed: the slot it was told to read
+    std::vector<std::uint64_t> released;          // by group index: the last version it released
+    std::vector<PackSlot*> reading;               // by place in demand->packed: the slot it was told to read
+    std::uint16_t lane = 0;                       // of a trace
+    std::vector<Clock::time_point> announced_at;  // by group index, for a trace
 };
 
 struct Server::GroupState {
     GroupId group = 0;
     int buffer = 0;
     bool released = false;
+    int last_consumer = -1;  // world rank of the one that released it last
 };
 
 /// A serve slot, and the job that packs into it.
@@ -89,6 +92,7 @@ public:
 
 private:
     Server& server_;
+    Clock::time_point begin_{}, end_{};
 };
 
 namespace {
@@ -132,11 +136,22 @@ void Server::PackSlot::finished() {
         server_.pack_begin_ = begin;
     }
     server_.pack_end_ = std::max(server_.pack_end_, end);
+    if (server_.trace_ != nullptr) {
+        const ServedChunk& chunk = *demand->packed[place].chunk;
+        server_.trace_->span({.name = TraceName::kPack,
+                              .lane = TraceRecorder::copy_lane(ran_on()),
+                              .version = server_.version_,
+                              .group = chunk.group,
+                              .chunk = chunk.id,
+                              .bytes = chunk.wire_bytes},
+                             begin, end);
+    }
     server_.pump();
     server_.drained_check();
 }
 
 void Server::HashJob::run() {
+    begin_ = Clock::now();
     for (auto& demand : server_.demands_) {
         DemandState::Part& part = demand->parts[static_cast<std::size_t>(group)];
         for (std::size_t i = 0; i < part.direct.size(); ++i) {
@@ -148,11 +163,19 @@ void Server::HashJob::run() {
             part.hashes[i] = sum.digest();
         }
     }
+    end_ = Clock::now();
 }
 
 void Server::HashJob::finished() {
     --server_.jobs_;
     server_.hashing_ = false;
+    if (server_.trace_ != nullptr) {
+        server_.trace_->span({.name = TraceName::kHash,
+                              .lane = TraceRecorder::copy_lane(ran_on()),
+                              .version = server_.version_,
+                              .group = server_.groups_[static_cast<std::size_t>(group)].group},
+                             begin_, end_);
+    }
     if (server_.open_) {
         ++server_.hashed_;
         for (auto& consumer : server_.consumers_) {
@@ -166,7 +189,8 @@ void Server::HashJob::finished() {
 }
 
 Server::Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute route,
-               std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events)
+               std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events,
+               TraceRecorder* trace)
     : loop_(loop),
       links_(links),
       copy_threads_(copy_threads),
@@ -175,6 +199,7 @@ Server::Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId 
       memory_(std::move(memory)),
       hash_(hash),
       events_(std::move(events)),
+      trace_(trace),
       hash_job_(std::make_unique<HashJob>(*this)) {
     for (const GroupId group : route_.group_order) {
         if (static_cast<std::size_t>(group) >= group_index_.size()) {
@@ -205,6 +230,11 @@ Server::Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId 
             consumer->demand = demand.get();
             consumer->released.assign(groups_.size(), 0);
             consumer->reading.assign(demand->packed.size(), nullptr);
+            if (trace_ != nullptr) {
+                consumer->lane = trace_->add_link(fmt::format(
+                    "{} {}", flow_ == FlowId::kSync ? "serves" : "serves shards to", consumer->config.name));
+                consumer->announced_at.resize(groups_.size());
+            }
             demand->consumers.push_back(consumer.get());
             consumers_.push_back(std::move(consumer));
         }
@@ -234,6 +264,7 @@ void Server::open(std::uint64_t version) {
     pack_begin_ = pack_end_ = {};
     for (GroupState& group : groups_) {
         group.released = false;
+        group.last_consumer = -1;
     }
     for (auto& slot : slots_) {
         leave_slot(*slot);
@@ -243,6 +274,7 @@ void Server::open(std::uint64_t version) {
         consumer->next_packed = 0;
         consumer->held_slots = 0;
         std::fill(consumer->reading.begin(), consumer->reading.end(), nullptr);
+        std::fill(consumer->announced_at.begin(), consumer->announced_at.end(), Clock::time_point{});
     }
 }
 
@@ -254,6 +286,12 @@ void Server::publish(std::uint64_t version, GroupId group, int buffer) {
     assert(index == published_ && "groups are published in the one order");
     groups_[static_cast<std::size_t>(index)].buffer = buffer;
     ++published_;
+    if (trace_ != nullptr) {
+        trace_->instant({.name = TraceName::kPublished,
+                         .lane = TraceRecorder::kTransportLane,
+                         .version = version_,
+                         .group = group});
+    }
     if (hash_) {
         hash_next();
     } else {
@@ -302,6 +340,9 @@ void Server::announce(Consumer& consumer) {
         message.slot = group.buffer;
         message.payload = {};
         links_.send(consumer.config.world_rank, message);
+        if (trace_ != nullptr) {
+            consumer.announced_at[static_cast<std::size_t>(consumer.announced)] = Clock::now();
+        }
     }
 }
 
@@ -464,8 +505,26 @@ void Server::handle(const Message& message) {
 
 void Server::release(Consumer& consumer, int group, std::uint64_t version) {
     std::uint64_t& released = consumer.released[static_cast<std::size_t>(group)];
+    if (trace_ != nullptr && version == version_ && released < version &&
+        consumer.announced_at[static_cast<std::size_t>(group)] != Clock::time_point{}) {
+        trace_->span({.name = TraceName::kHeld,
+                      .lane = consumer.lane,
+                      .version = version,
+                      .group = groups_[static_cast<std::size_t>(group)].group,
+                      .peer = consumer.config.world_rank},
+                     consumer.announced_at[static_cast<std::size_t>(group)], Clock::now());
+    }
     released = std::max(released, version);
+    if (version == version_) {
+        groups_[static_cast<std::size_t>(group)].last_consumer = consumer.config.world_rank;
+    }
     check_released(group);
+}
+
+// The consumer reads of the group, is alive, and has not released it in this version.
+bool Server::owes_release(const Consumer& consumer, int group) const {
+    return !consumer.lost && consumer.demand->parts[static_cast<std::size_t>(group)].chunks > 0 &&
+           consumer.released[static_cast<std::size_t>(group)] < version_;
 }
 
 void Server::check_released(int group) {
@@ -475,12 +534,17 @@ void Server::check_released(int group) {
         return;
     }
     for (const auto& consumer : consumers_) {
-        if (!consumer->lost && consumer->demand->parts[static_cast<std::size_t>(group)].chunks > 0 &&
-            consumer->released[static_cast<std::size_t>(group)] < version_) {
+        if (owes_release(*consumer, group)) {
             return;
         }
     }
     state.released = true;
+    if (trace_ != nullptr) {
+        trace_->instant({.name = TraceName::kReleased,
+                         .lane = TraceRecorder::kTransportLane,
+                         .version = version_,
+                         .group = state.group});
+    }
     events_.on_group_released(state.group);
 }
 
@@ -519,12 +583,25 @@ std::string Server::waiting_for(GroupId group) const {
     const int index = group_index(group);
     std::string names;
     for (const auto& consumer : consumers_) {
-        if (index >= 0 && !consumer->lost && consumer->demand->parts[static_cast<std::size_t>(index)].chunks > 0 &&
-            consumer->released[static_cast<std::size_t>(index)] < version_) {
+        if (index >= 0 && owes_release(*consumer, index)) {
             names += (names.empty() ? "" : ", ") + consumer->config.name;
         }
     }
     return names.empty() ? "nobody" : names;
+}
+
+int Server::last_to_release(GroupId group) const {
+    const int index = group_index(group);
+    if (index < 0) {
+        return -1;
+    }
+    const GroupState& state = groups_[static_cast<std::size_t>(index)];
+    for (const auto& consumer : consumers_) {
+        if (!state.released && owes_release(*consumer, index)) {
+            return consumer->config.world_rank;
+        }
+    }
+    return state.last_consumer;
 }
 
 double Server::pack_seconds() const { return std::chrono::duration<double>(pack_end_ - pack_begin_).count(); }

@@ -6,6 +6,7 @@
 #include "runtime/exchange/message.h"
 #include "runtime/services/copy_threads.h"
 #include "runtime/services/event_loop.h"
+#include "runtime/services/trace.h"
 
 #include <chrono>
 #include <cstdint>
@@ -45,9 +46,10 @@ public:
         std::function<void(GroupId)> on_group_released;
     };
 
-    /// `consumers[i]` holds the consumers of `route.demands[i]`.
+    /// `consumers[i]` holds the consumers of `route.demands[i]`. `trace` may be null.
     Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute route,
-           std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events);
+           std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events,
+           TraceRecorder* trace);
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
@@ -69,6 +71,9 @@ public:
 
     /// The names of the consumers that have not released `group`, for messages.
     [[nodiscard]] std::string waiting_for(GroupId group) const;
+    /// World rank of the consumer that released `group` last; while not all have, of one that has not; -1 when there is none. Once
+    /// on_group_released has been told of the group, on any thread that was told, until the next open().
+    [[nodiscard]] int last_to_release(GroupId group) const;
     [[nodiscard]] std::int64_t packed_bytes() const { return packed_bytes_; }
     [[nodiscard]] double pack_seconds() const;
 
@@ -87,6 +92,7 @@ private:
     void leave_slot(PackSlot& slot);
     [[nodiscard]] static bool wanted(const PackSlot& slot);
     void release(Consumer& consumer, int group, std::uint64_t version);
+    [[nodiscard]] bool owes_release(const Consumer& consumer, int group) const;
     void check_released(int group);
     void drained_check();
     [[nodiscard]] int group_index(GroupId group) const;
@@ -101,6 +107,7 @@ private:
     ServedMemory memory_;
     bool hash_;
     Events events_;
+    TraceRecorder* trace_;
 
     std::vector<std::unique_ptr<DemandState>> demands_;
     std::vector<std::unique_ptr<Consumer>> consumers_;

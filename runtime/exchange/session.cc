@@ -41,6 +41,10 @@ Session::~Session() {
     });
 }
 
+void Session::record_trace(std::size_t most_events) {
+    trace_ = std::make_unique<TraceRecorder>(most_events, settings_.copy_threads);
+}
+
 Result<std::unique_ptr<transport::MemoryRegion>> Session::register_memory(std::span<std::byte> memory, MemoryKind kind,
                                                                           transport::Access access) {
     Result<std::unique_ptr<transport::MemoryRegion>> region = internal_error("not registered");

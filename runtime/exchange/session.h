@@ -12,6 +12,7 @@
 #include "runtime/services/copy_threads.h"
 #include "runtime/services/deadline.h"
 #include "runtime/services/event_loop.h"
+#include "runtime/services/trace.h"
 #include "transport/transport.h"
 
 #include <array>
@@ -41,6 +42,11 @@ public:
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
+
+    /// Records what this rank does from now on, at most `most_events`. Before a Trainer or Worker is made on the session.
+    void record_trace(std::size_t most_events);
+    /// Null when nothing is recorded.
+    [[nodiscard]] TraceRecorder* trace() const { return trace_.get(); }
 
     /// Collective: exchanges addresses and memory cards. `mine` fails set-up on every rank when it is an error.
     Status exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine,
@@ -99,6 +105,7 @@ private:
     };
 
     Settings settings_;
+    std::unique_ptr<TraceRecorder> trace_;
     std::unique_ptr<EventLoop> loop_;
     std::unique_ptr<CopyThreads> copy_threads_;
     std::unique_ptr<transport::Transport> transport_;

@@ -8,9 +8,9 @@ namespace sluice {
 
 CopyThreads::CopyThreads(EventLoop& loop, const std::string& name, int count) : loop_(loop) {
     for (int i = 0; i < count; ++i) {
-        threads_.emplace_back([this, own_name = fmt::format("{} {}", name, i)] {
+        threads_.emplace_back([this, i, own_name = fmt::format("{} {}", name, i)] {
             pthread_setname_np(pthread_self(), own_name.substr(0, 15).c_str());
-            run();
+            run(i);
         });
     }
 }
@@ -60,9 +60,10 @@ CopyJob* CopyThreads::wait_for_job() {
     return job;
 }
 
-void CopyThreads::run() {
+void CopyThreads::run(int number) {
     while (CopyJob* job = wait_for_job()) {
         job->was_run_ = true;
+        job->ran_on_ = number;
         job->run();
         loop_.post(job->finished_);
     }

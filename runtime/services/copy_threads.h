@@ -25,6 +25,8 @@ public:
     virtual void finished() = 0;
     /// False in finished() when the copy threads were stopped before the job's turn, so that run() was left out.
     [[nodiscard]] bool was_run() const { return was_run_; }
+    /// The number of the copy thread that ran it last, from 0.
+    [[nodiscard]] int ran_on() const { return ran_on_; }
 
 private:
     friend class CopyThreads;
@@ -36,6 +38,7 @@ private:
 
     CopyJob* next_ = nullptr;
     bool was_run_ = false;
+    int ran_on_ = 0;
     Finished finished_{*this};
 };
 
@@ -55,7 +58,7 @@ public:
     void enqueue(CopyJob& job);
 
 private:
-    void run();
+    void run(int number);
     /// Waits for work; the next job, or nullptr when stopping.
     CopyJob* wait_for_job();
 

@@ -17,11 +17,12 @@ struct SteadyCase {
     Network network;
     SourceKind source;
     PathChoice path;
+    bool trace = false;
 };
 
 std::string name_of(const SteadyCase& c) {
     return to_string(c.network) + (c.source == SourceKind::kResident ? "_resident_" : "_gathered_") +
-           (c.path == PathChoice::kPacked ? "packed" : "direct");
+           (c.path == PathChoice::kPacked ? "packed" : "direct") + (c.trace ? "_traced" : "");
 }
 void PrintTo(const SteadyCase& c, std::ostream* out) { *out << name_of(c); }
 
@@ -99,6 +100,7 @@ TEST_P(SteadySyncTest, LaterVersionsTakeNothing) {
     options.workers = {"tp=2"};
     options.source = GetParam().source;
     options.route.path = GetParam().path;
+    options.trace = GetParam().trace;
     options.settings.heartbeat_interval = std::chrono::minutes(10);  // their number depends on how long a sync takes
     options.settings.heartbeat_dead_after = std::chrono::minutes(30);
     SyncBed bed(options, GetParam().network);
@@ -123,6 +125,11 @@ TEST_P(SteadySyncTest, LaterVersionsTakeNothing) {
         EXPECT_GT(messages(bed) - sent, bed.size());
         bed.expect_right(version);
     }
+    for (int rank = 0; GetParam().trace && rank < bed.size(); ++rank) {
+        const TraceLog log = bed.rank(rank).session().trace()->log();
+        EXPECT_GT(log.events.size(), 0U);
+        EXPECT_EQ(log.left_out, 0U);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, SteadySyncTest,
@@ -130,6 +137,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, SteadySyncTest,
                                          SteadyCase{Network::kUcxCma, SourceKind::kResident, PathChoice::kPacked},
                                          SteadyCase{Network::kUcxCma, SourceKind::kGathered, PathChoice::kDirect},
                                          SteadyCase{Network::kUcxCma, SourceKind::kGathered, PathChoice::kPacked},
+                                         SteadyCase{Network::kUcxCma, SourceKind::kGathered, PathChoice::kPacked,
+                                                    /*trace=*/true},
                                          SteadyCase{Network::kUcxTcp, SourceKind::kResident, PathChoice::kDirect},
                                          SteadyCase{Network::kUcxTcp, SourceKind::kGathered, PathChoice::kPacked}),
                          [](const auto& instance) { return name_of(instance.param); });

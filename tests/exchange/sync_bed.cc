@@ -162,6 +162,9 @@ Status BedRank::prepare_worker() {
 
 Status BedRank::create(Bootstrap& bootstrap, const Session::TransportFactory& open_transport) {
     SLUICE_ASSIGN_OR_RETURN(session_, Session::open(options_.settings, open_transport));
+    if (options_.trace) {
+        session_->record_trace(1 << 16);
+    }
     const Status prepared = is_trainer() ? prepare_trainer() : prepare_worker();
     if (is_trainer()) {
         SLUICE_ASSIGN_OR_RETURN(trainer_, Trainer::create(*session_, bootstrap, model_.catalogue, own_rank(), prepared,

@@ -38,6 +38,7 @@ struct BedOptions {
     SourceKind source = SourceKind::kResident;
     RouteOptions route{.chunk_bytes = 4096};
     bool hashes = true;
+    bool trace = false;
     Settings settings = bed_settings();
 };
 
