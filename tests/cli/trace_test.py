@@ -104,8 +104,8 @@ def slow_worker(directory):
     """Gathered under a credit of 1, one of two workers slow: the trainers wait, and say for whom."""
     trace, _ = run(directory, 4, "--trainer", "tp=2", "--worker", "tp=1,replicas=2", "--source", "gathered", "--credit", "1", "--versions", "2",
                    "--chunk-bytes", "16K", "--slow-worker", "1:5", "--path", "packed")
-    lanes_of(trace, reading_lanes((0, 1), (0, 1)) + [(f"trainer {t}", f"{verb} trainer {1 - t}") for t in (0, 1)
-                                                     for verb in ("gathers from", "serves shards to")])
+    lanes_of(trace, reading_lanes((0, 1), (0, 1)) + [
+        (f"trainer {t}", lane) for t in (0, 1) for lane in ("gathers from trainer 0", "gathers from trainer 1", f"serves shards to trainer {1 - t}")])
     for trainer in ("trainer 0", "trainer 1"):
         check(len(trace.spans(trainer, "caller", "sync")) == 2 and len(trace.spans(trainer, "caller", "commit")) == 2, "a sync and a commit per version")
         check(len(trace.spans(trainer, "caller", "gather")) == 2 * 6, "a gather per group and version")
