@@ -34,6 +34,8 @@ struct OwnedRegion {
     std::int64_t offset = 0;
     Dims strides;
     AxisFold fold = {};
+
+    friend bool operator==(const OwnedRegion&, const OwnedRegion&) = default;
 };
 
 /// True when the region folds nothing, or an axis that it has by a period that divides the extent there.

@@ -45,6 +45,8 @@ struct Chunk {
     std::vector<Piece> pieces;
     /// Other trainer ranks that own all of the chunk's source bytes, and could serve it.
     std::vector<int> alternates;
+    /// Those of them in whose memory the bytes lie exactly where they lie in the owner's: a reader may turn to any of them.
+    std::vector<int> mirrors;
 };
 
 /// What one demand pulls: chunks in the order in which it reads them (interleaved group order, see GroupOrder).

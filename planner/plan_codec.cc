@@ -320,11 +320,15 @@ void write_route(const Route& route, wire::Route& out) {
         owner = chunk.owner;
         chunks.add_paths(static_cast<std::uint32_t>(chunk.path));
         chunks.add_pieces(chunk.pieces.size());
-        const auto [set, added] = sets.try_emplace(chunk.alternates, static_cast<std::uint32_t>(sets.size()));
-        if (added) {
-            add_all(out.add_alternate_sets()->mutable_ranks(), chunk.alternates);
-        }
-        chunks.add_alternates(set->second);
+        const auto number_of = [&](const std::vector<int>& ranks) {
+            const auto [set, added] = sets.try_emplace(ranks, static_cast<std::uint32_t>(sets.size()));
+            if (added) {
+                add_all(out.add_alternate_sets()->mutable_ranks(), ranks);
+            }
+            return set->second;
+        };
+        chunks.add_alternates(number_of(chunk.alternates));
+        chunks.add_mirrors(number_of(chunk.mirrors));
         for (const Piece& piece : chunk.pieces) {
             boxes.write(coded(piece), previous[chunk.owner]);
         }
@@ -343,7 +347,7 @@ Result<Route> read_route(PlanMessage kind, const wire::Route& in, const PlanLimi
     const wire::Chunks& chunks = in.chunks();
     const int count = chunks.groups_size();
     if (chunks.owners_size() != count || chunks.paths_size() != count || chunks.pieces_size() != count ||
-        chunks.alternates_size() != count || chunks.ids_size() != 0) {
+        chunks.alternates_size() != count || chunks.mirrors_size() != count || chunks.ids_size() != 0) {
         return impossible(kind, "its chunk columns differ in length");
     }
     BoxReader boxes(chunks.piece_boxes().numbers());
@@ -353,7 +357,7 @@ Result<Route> read_route(PlanMessage kind, const wire::Route& in, const PlanLimi
     for (int i = 0; i < count; ++i) {
         const auto group = groups.at(i);
         const auto owner = ranks.at(i);
-        if (!group || !owner || chunks.alternates(i) >= sets.size()) {
+        if (!group || !owner || chunks.alternates(i) >= sets.size() || chunks.mirrors(i) >= sets.size()) {
             return impossible(kind, fmt::format("chunk {} names a group, owner or set of alternates that is none", i));
         }
         Chunk chunk;
@@ -382,6 +386,7 @@ Result<Route> read_route(PlanMessage kind, const wire::Route& in, const PlanLimi
             return impossible(kind, fmt::format("chunk {} is empty", i));
         }
         chunk.alternates = sets[chunks.alternates(i)];
+        chunk.mirrors = sets[chunks.mirrors(i)];
         out.chunks.push_back(std::move(chunk));
     }
     if (!boxes.done()) {
@@ -427,7 +432,7 @@ Result<ServedDemand> read_served(PlanMessage kind, const wire::ServedDemand& in,
     const wire::Chunks& chunks = in.chunks();
     const int count = chunks.groups_size();
     if (chunks.ids_size() != count || chunks.paths_size() != count || chunks.pieces_size() != count ||
-        chunks.owners_size() != 0 || chunks.alternates_size() != 0) {
+        chunks.owners_size() != 0 || chunks.alternates_size() != 0 || chunks.mirrors_size() != 0) {
         return impossible(kind, "its chunk columns differ in length");
     }
     BoxReader boxes(chunks.piece_boxes().numbers());

@@ -216,10 +216,14 @@ private:
             std::vector<int> owners = chunk.alternates;
             owners.push_back(chunk.owner);
             std::sort(owners.begin(), owners.end());
+            std::vector<int> mirrors = chunk.mirrors;
+            mirrors.push_back(chunk.owner);
+            std::sort(mirrors.begin(), mirrors.end());
             const OwnerSetId set = index_.sets().intern(std::move(owners));
+            const OwnerSetId mirror_set = index_.sets().intern(std::move(mirrors));
             for (const Piece& piece : chunk.pieces) {
                 pieces_[demand].push_back({piece, position_[static_cast<std::size_t>(chunk.group)], chunk.group,
-                                           chunk.owner, set, chunk.path});
+                                           chunk.owner, set, chunk.path, mirror_set});
             }
         }
     }
@@ -337,6 +341,7 @@ private:
             routed.group_position = f.group_position;
             routed.owner = owner;
             routed.owners = f.owners;
+            routed.mirrors = index_.sets().intersect(holder->mirrors, f.owners);
             routed.path = owner == demands_[static_cast<std::size_t>(f.demand)].self
                               ? Path::kMapped
                               : choose_path(routed.piece, options_.path, maps(f, owner));

@@ -36,7 +36,7 @@ bool same_chunk_list(const RoutedPiece& a, const RoutedPiece& b) {
 bool join(RoutedPiece& last, const RoutedPiece& next) {
     Piece& a = last.piece;
     const Piece& b = next.piece;
-    if (!same_chunk_list(last, next) || last.owners != next.owners || a.parameter != b.parameter ||
+    if (!same_chunk_list(last, next) || last.owners != next.owners || last.mirrors != next.mirrors || a.parameter != b.parameter ||
         a.segment != b.segment || a.source_dtype != b.source_dtype || a.parameter_dtype != b.parameter_dtype) {
         return false;
     }
@@ -67,6 +67,7 @@ public:
 
     void add(const RoutedPiece& routed) {
         owners_now_ = routed.owners;
+        mirrors_now_ = routed.mirrors;
         head_ = &routed;
         add_box(routed.piece);
     }
@@ -82,11 +83,8 @@ public:
         // Exactly as many as there are: plans are kept, and large ones are mostly pieces.
         chunk_.pieces.assign(std::make_move_iterator(pieces_.begin()), std::make_move_iterator(pieces_.end()));
         pieces_.clear();
-        for (const int rank : sets_[common_]) {
-            if (rank != chunk_.owner) {
-                chunk_.alternates.push_back(rank);
-            }
-        }
+        chunk_.alternates = without_owner(common_);
+        chunk_.mirrors = without_owner(common_mirrors_);
         out_.push_back(std::move(chunk_));
         chunk_ = Chunk();
     }
@@ -94,14 +92,22 @@ public:
 private:
     [[nodiscard]] std::int64_t room() const { return limit_ - chunk_.wire_bytes; }
 
+    [[nodiscard]] std::vector<int> without_owner(OwnerSetId set) const {
+        std::vector<int> ranks = sets_[set];
+        std::erase(ranks, chunk_.owner);
+        return ranks;
+    }
+
     void append(Piece piece) {
         if (pieces_.empty()) {
             chunk_.group = head_->group;
             chunk_.owner = head_->owner;
             chunk_.path = head_->path;
             common_ = owners_now_;
+            common_mirrors_ = mirrors_now_;
         } else {
             common_ = sets_.intersect(common_, owners_now_);
+            common_mirrors_ = sets_.intersect(common_mirrors_, mirrors_now_);
         }
         chunk_.wire_bytes += piece.wire_bytes();
         piece.copy = coalesce(piece.copy, piece.converts());
@@ -159,6 +165,8 @@ private:
     std::vector<Piece> pieces_;  // of chunk_
     OwnerSetId common_ = 0;
     OwnerSetId owners_now_ = 0;
+    OwnerSetId common_mirrors_ = 0;
+    OwnerSetId mirrors_now_ = 0;
     const RoutedPiece* head_ = nullptr;
 };
 

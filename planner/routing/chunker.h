@@ -17,6 +17,7 @@ struct RoutedPiece {
     int owner = 0;
     OwnerSetId owners = 0;  ///< All ranks that own its bytes.
     Path path = Path::kDirect;
+    OwnerSetId mirrors = 0;  ///< Those of `owners`, the owner included, in whose memory they lie at the same place.
 };
 
 /// By which path a piece should travel. Direct where the owner's side is one run, or runs long enough to be worth a

@@ -121,6 +121,23 @@ const TensorGrid& OwnerIndex::grid(TensorId tensor) {
             ranks.push_back(owner.rank);
         }
         cell.set = sets_.intern(std::move(ranks));
+        for (CellOwner& owner : cell.owners) {
+            if (owner.mirrors != 0) {
+                continue;
+            }
+            std::vector<int> mirrors;
+            for (const CellOwner& other : cell.owners) {
+                if (*other.region == *owner.region) {
+                    mirrors.push_back(other.rank);
+                }
+            }
+            const OwnerSetId set = sets_.intern(std::move(mirrors));
+            for (CellOwner& other : cell.owners) {
+                if (*other.region == *owner.region) {
+                    other.mirrors = set;
+                }
+            }
+        }
     }
     return grid;
 }

@@ -38,6 +38,7 @@ private:
 struct CellOwner {
     int rank = 0;
     const OwnedRegion* region = nullptr;
+    OwnerSetId mirrors = 0;  ///< In a cell: the ranks, this one included, whose boxes are equal to this one.
 };
 
 /// A checkpoint tensor cut at the borders of all boxes that owners offer: every cell is covered by a box or not touched by it.

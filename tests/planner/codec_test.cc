@@ -58,8 +58,8 @@ void expect_equal(const Route& a, const Route& b) {
     for (std::size_t c = 0; c < a.chunks.size(); ++c) {
         const Chunk& x = a.chunks[c];
         const Chunk& y = b.chunks[c];
-        EXPECT_EQ(std::tie(x.group, x.owner, x.path, x.wire_bytes, x.alternates),
-                  std::tie(y.group, y.owner, y.path, y.wire_bytes, y.alternates));
+        EXPECT_EQ(std::tie(x.group, x.owner, x.path, x.wire_bytes, x.alternates, x.mirrors),
+                  std::tie(y.group, y.owner, y.path, y.wire_bytes, y.alternates, y.mirrors));
         ASSERT_EQ(x.pieces.size(), y.pieces.size());
         for (std::size_t p = 0; p < x.pieces.size(); ++p) {
             expect_equal(x.pieces[p], y.pieces[p]);
