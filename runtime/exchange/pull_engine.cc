@@ -19,6 +19,10 @@ constexpr std::size_t kGetNodes = 256;
 // One turn of an owner: enough small gets to make the turn worth its bookkeeping, little enough to keep turns fair.
 constexpr std::int64_t kTurnBytes = 1 << 20;
 constexpr int kTurnGets = 32;
+// What is in flight from an owner before its speed is known, at least, and in time.
+constexpr std::int64_t kFirstWindow = 512 << 10;
+constexpr std::int64_t kLeastWindow = 256 << 10;
+constexpr double kSecondsAhead = 0.25;
 constexpr auto kWatchInterval = std::chrono::milliseconds(250);
 // A read that does not end although its sync has failed is ended by closing its endpoint by force.
 constexpr auto kDrainLimit = std::chrono::seconds(1);
@@ -86,9 +90,18 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
         chunks_.push_back(std::make_unique<ChunkSlot>(
             *this, id, compile_chunk(chunk, owner, owners_[static_cast<std::size_t>(owner)]->is_self())));
         chunks_.back()->group_index = index;
+        chunks_.back()->reader = owner;
+        if (chunk.path != Path::kPacked) {
+            for (std::size_t mirror = 0; mirror < owners_.size(); ++mirror) {
+                const int rank = owners_[mirror]->config.trainer_rank;
+                if (std::find(chunk.mirrors.begin(), chunk.mirrors.end(), rank) != chunk.mirrors.end()) {
+                    chunks_.back()->mirrors.push_back(static_cast<int>(mirror));
+                }
+            }
+        }
     }
     for (std::size_t i = 0; i < owners_.size(); ++i) {
-        owners_[i]->ready.reserve(chunks_of_owner[i]);
+        owners_[i]->ready.reserve(chunks_of_owner[i] + 1);  // and one that it is lent
         owners_[i]->parts.resize(groups_.size());
     }
     for (const auto& chunk : chunks_) {
@@ -164,6 +177,7 @@ void PullEngine::start(std::uint64_t version) {
     }
     for (auto& chunk : chunks_) {
         chunk->state = ChunkState::kWaiting;
+        chunk->reader = chunk->compiled.owner;
         chunk->hash.reset();
     }
     for (auto& owner : owners_) {
@@ -172,12 +186,15 @@ void PullEngine::start(std::uint64_t version) {
         owner->bytes = 0;
         owner->mapped_bytes = 0;
         owner->busy.reset();
+        owner->ready_to_lend = false;
+        owner->unstarted = 0;
         owner->pace.reset(last_progress_);
         owner->first_open_part = 0;
         owner->stall.start(version, last_progress_);
         for (Owner::Part& part : owner->parts) {
             part.published = owner->is_self();
             part.reads_left = part.chunks;
+            owner->unstarted += part.chunks;
         }
     }
     watch_timer_.start(kWatchInterval);
@@ -328,6 +345,8 @@ void PullEngine::handle(const Message& message) {
     }
     part.published = true;
     part.buffer = message.slot;
+    // All of a resident owner is readable from its first publish on, and stays so until the verdict.
+    owner->ready_to_lend = buffers == 0;
     last_progress_ = Clock::now();
     group_became_readable(*owner, index);
     pump();
@@ -411,6 +430,7 @@ bool PullEngine::start_chunk(Owner& owner) {
         owner.staged_bytes += chunk->compiled.wire_bytes;
     }
     owner.pop_front();
+    --owners_[static_cast<std::size_t>(chunk->compiled.owner)]->unstarted;
     chunk->started = Clock::now();
     slow_worker_.chunk_started(chunk->started);
     owner.pace.chunk_started();
@@ -425,16 +445,68 @@ bool PullEngine::start_chunk(Owner& owner) {
     return true;
 }
 
+// Most bytes in flight from the owner. As long as several owners are read from, none may fill the window alone; and from a
+// slow one no more than it sends in a short time, since what is posted cannot be read from its mirrors any more.
+std::int64_t PullEngine::window(const Owner& owner) const {
+    const std::int64_t share =
+        std::max(options_.inflight_bytes / static_cast<std::int64_t>(owners_.size()), std::int64_t{1});
+    const double seconds = std::chrono::duration<double>(owner.busy.total(Clock::now())).count();
+    if (owner.bytes == 0 || seconds <= 0) {
+        return std::min(share, kFirstWindow);
+    }
+    const double ahead = static_cast<double>(owner.bytes) / seconds * kSecondsAhead;
+    return ahead < static_cast<double>(share)
+               ? std::max(static_cast<std::int64_t>(ahead), std::min(share, kLeastWindow))
+               : share;
+}
+
+// Gives an owner that has nothing of its own left to read from a chunk that waits at another one and that it mirrors: the last
+// in the route, which would wait longest. False when there is none.
+bool PullEngine::lend(Owner& idle) {
+    if (!idle.ready_to_lend || idle.unstarted > 0 || idle.is_self() || idle.inflight_bytes > window(idle) / 2) {
+        return false;
+    }
+    const auto self = std::find_if(owners_.begin(), owners_.end(), [&](const auto& o) { return o.get() == &idle; });
+    const int index = static_cast<int>(self - owners_.begin());
+    const auto mirrored = [&](const ChunkSlot& chunk) {
+        return std::find(chunk.mirrors.begin(), chunk.mirrors.end(), index) != chunk.mirrors.end() &&
+               (chunk.compiled.landing != Landing::kLocalCopy || !idle.config.view.segments.empty());
+    };
+    Owner* lender = nullptr;
+    std::size_t place = 0;
+    for (auto& owner : owners_) {
+        if (owner.get() == &idle || (lender != nullptr && owner->ready.size() <= lender->ready.size())) {
+            continue;
+        }
+        const ChunkSlot* last = nullptr;
+        for (std::size_t i = 0; i < owner->ready.size(); ++i) {
+            if (mirrored(*owner->ready[i]) && (last == nullptr || owner->ready[i]->id > last->id)) {
+                last = owner->ready[i];
+                lender = owner.get();
+                place = i;
+            }
+        }
+    }
+    if (lender == nullptr) {
+        return false;
+    }
+    ChunkSlot& chunk = *lender->ready[place];
+    lender->remove_ready(place);
+    chunk.reader = index;
+    idle.push_ready(chunk);
+    return true;
+}
+
 // One turn of an owner. False when nothing of it can be posted now.
 bool PullEngine::post_some(Owner& owner) {
-    // As long as several owners are read from, none may fill the window alone.
-    const std::int64_t share =
-        std::max(options_.inflight_bytes / static_cast<std::int64_t>(owners_.size()), static_cast<std::int64_t>(1));
+    const std::int64_t share = window(owner);
     bool posted = false;
     std::int64_t turn_bytes = 0;
     for (int gets = 0; gets < kTurnGets && turn_bytes < kTurnBytes; ++gets) {
         if (owner.posting == nullptr && !start_chunk(owner)) {
-            return posted;
+            if (posted || !lend(owner) || !start_chunk(owner)) {
+                return posted;
+            }
         }
         if (owner.posting == nullptr) {
             posted = true;  // a local copy was started

@@ -51,6 +51,8 @@ struct PullEngine::Owner {
     std::int64_t bytes = 0;
     std::int64_t mapped_bytes = 0;
     SlowOwner pace;
+    int unstarted = 0;           // of its own chunks
+    bool ready_to_lend = false;  // it serves this version from memory that stays as it is until the version's end
     TraceName blocked_by = TraceName::kStallWindow;  // why the chunk on top was not started or not posted any further
     std::size_t first_open_part = 0;                 // for stall causes: all parts before it have been read
     StallClock stall;
@@ -60,6 +62,12 @@ struct PullEngine::Owner {
     void push_ready(ChunkSlot& chunk) {
         ready.push_back(&chunk);
         std::push_heap(ready.begin(), ready.end(), later);
+    }
+    /// Takes a chunk out of the middle.
+    void remove_ready(std::size_t place) {
+        ready[place] = ready.back();
+        ready.pop_back();
+        std::make_heap(ready.begin(), ready.end(), later);
     }
     [[nodiscard]] ChunkSlot* front() const { return ready.empty() ? nullptr : ready.front(); }
     void pop_front() {
@@ -91,8 +99,10 @@ struct PullEngine::ChunkSlot {
     CompiledChunk compiled;
     int group_index = 0;
     LandJob job;
+    std::vector<int> mirrors;  // other owners, by index, that have the bytes at the same place
 
     ChunkState state = ChunkState::kWaiting;
+    int reader = 0;  // index of the owner that it is read from: its own, or a mirror
     int gets_in_flight = 0;
     int slot = 0;
     std::optional<std::uint64_t> hash;

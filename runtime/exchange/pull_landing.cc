@@ -34,7 +34,7 @@ bool PullEngine::checked(const ChunkSlot& chunk) const {
 
 // Where the piece's segment starts in our own address space.
 const std::byte* PullEngine::viewed(const ChunkSlot& chunk, const Piece& piece) const {
-    const Owner& owner = *owners_[static_cast<std::size_t>(chunk.compiled.owner)];
+    const Owner& owner = *owners_[static_cast<std::size_t>(chunk.reader)];
     const PullOwner::View& view = owner.config.view;
     if (piece.segment == kGatheredSegment) {
         const int buffer = owner.parts[static_cast<std::size_t>(chunk.group_index)].buffer;
@@ -145,7 +145,7 @@ void PullEngine::LandJob::finished() {
     engine_.scatter_span_.extend(begin_, end_);
     trace();
     const CompiledChunk& compiled = chunk_.compiled;
-    Owner& owner = *engine_.owners_[static_cast<std::size_t>(compiled.owner)];
+    Owner& owner = *engine_.owners_[static_cast<std::size_t>(chunk_.reader)];
     if (chunk_.staging) {
         engine_.staging_.release(*chunk_.staging);
         chunk_.staging.reset();

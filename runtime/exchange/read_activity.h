@@ -27,6 +27,10 @@ public:
     /// When what is in flight now began.
     [[nodiscard]] Clock::time_point since() const { return since_; }
     [[nodiscard]] Clock::duration total() const { return total_; }
+    /// With what is in flight now.
+    [[nodiscard]] Clock::duration total(Clock::time_point now) const {
+        return idle() ? total_ : total_ + (now - since_);
+    }
 
 private:
     int in_flight_ = 0;
