@@ -174,5 +174,29 @@ TEST(Cases, D06_KernelLayoutsInTheHook) {
     }
 }
 
+// One of four replicas sends at a tenth of the others' speed: they take over most of its part, within the same version.
+TEST(Cases, P04_OneSlowReplica) {
+    BedOptions options;
+    options.trainer = "dp=4";
+    options.workers = {"tp=1"};
+    options.settings.inflight_bytes = 8 * options.route.chunk_bytes;  // of a model of a hundred chunks
+    SyncBed bed(options);
+    transport::FakeLink link;
+    link.latency = 1ms;
+    bed.fabric().set_default_link(link);
+    bed.create();
+    bed.sync(1);
+    link.latency = 40ms;  // as many gets at once as before, each forty times as long
+    bed.fabric().set_link(bed.fake_id(1), bed.fake_id(4), link);
+    bed.sync(2);
+    std::int64_t slow = 0;
+    std::int64_t others = 0;
+    for (const LinkTraffic& traffic : bed.worker(0).worker().stats().links) {
+        (traffic.trainer_rank == 1 ? slow : others) += traffic.bytes;
+    }
+    EXPECT_GT(slow, 0);
+    EXPECT_LT(slow, others / 6) << "a third of what each of the others sends, or less";
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -219,6 +219,36 @@ TEST(Route, GivesTheSameBytesForEveryChunkSizeAndPath) {
     }
 }
 
+// Owners that hold the same bytes elsewhere are alternates, and no mirrors.
+TEST(Route, MirrorsHoldTheBytesAtTheSamePlace) {
+    const SmallModel model = test::small_model("Qwen3-30B-A3B");
+    auto world = make_world(model, "tp=2,dp=2", "tp=2");
+    ASSERT_TRUE(world);
+    const auto plan = route(model.catalogue, world->owners, world->requests, {});
+    ASSERT_TRUE(plan.ok());
+    std::size_t mirrored = 0;
+    for (const Route& r : plan->routes) {
+        for (const Chunk& chunk : r.chunks) {
+            for (const int mirror : chunk.mirrors) {
+                EXPECT_TRUE(std::count(chunk.alternates.begin(), chunk.alternates.end(), mirror) == 1);
+                ++mirrored;
+            }
+        }
+    }
+    EXPECT_GT(mirrored, 0U);
+    for (OwnedRegion& region : world->owners[2].regions) {
+        region.offset += 64;
+    }
+    world->owners[2].segment_bytes[0] += 64;
+    const auto moved = route(model.catalogue, world->owners, world->requests, {});
+    ASSERT_TRUE(moved.ok());
+    for (const Route& r : moved->routes) {
+        for (const Chunk& chunk : r.chunks) {
+            EXPECT_EQ(std::count(chunk.mirrors.begin(), chunk.mirrors.end(), chunk.owner == 2 ? 0 : 2), 0);
+        }
+    }
+}
+
 // Nothing but what can be mapped is, and only when no other path was asked for.
 TEST(Route, MapsTheOwnersThatCanBeMapped) {
     const SmallModel model = test::small_model("Qwen3-30B-A3B");
