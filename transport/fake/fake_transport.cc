@@ -101,7 +101,7 @@ struct FakeFabric::Impl {
     std::map<std::pair<FakeId, FakeId>, FakeLink> links;
     std::map<FakeId, int> gets_until_failure;
     std::map<std::pair<FakeId, FakeId>, int> drops;
-    NodePool<Parcel> parcels;
+    NodePool<Parcel> parcels{64};  // more than a test has out at once: when the pool would grow depends on the threads
     std::deque<Pump> pumps;
     std::atomic<std::uint64_t> done{0};
 };
@@ -458,7 +458,7 @@ private:
     EventLoop::Timer timer_;
     MessageHandler handler_;
     std::vector<FakeEndpoint*> endpoints_;
-    NodePool<Operation> operation_pool_;
+    NodePool<Operation> operation_pool_{64};
     boost::intrusive::list<Operation> operations_;  // By due time; gets that wait for their owner at the end.
     Clock::time_point busy_until_;
     Parcels inbox_;    // Under the fabric's lock.
