@@ -123,8 +123,8 @@ def slow_worker(directory):
 
 
 def slow_owner(directory):
-    """One of two replicas of the trainer at a twentieth of its speed: the other link is done early, and says so."""
-    trace, result = run(directory, 3, "--trainer", "dp=2", "--worker", "tp=1", "--slow-owner", "1:2", "--chunk-bytes", "16K", "--path", "direct")
+    """One of two tensor-parallel ranks at a fiftieth of its speed, so that no other can take over its part: the other link is done early, and says so."""
+    trace, result = run(directory, 3, "--trainer", "tp=2", "--worker", "tp=1", "--slow-owner", "1:2", "--chunk-bytes", "16K", "--path", "direct")
     lanes_of(trace, reading_lanes((0, 1), (0,)))
     slow, other = "reads from trainer 1", "reads from trainer 0"
     check(trace.time("worker 0", slow, "stall: slow owner") > trace.time("worker 0", slow, "read"), "the slow link rests")
