@@ -36,9 +36,10 @@ def read_json(path):
         return json.load(stream)
 
 
-def sluice_arguments(case):
-    trainer, workers, source, _ = CASES[case]
-    layout = ["--trainer", trainer, "--source", source]
+def sluice_arguments(case, trainer=None, source=None):
+    """Model and layouts; those of the case where nothing else is given."""
+    layout = ["--trainer", trainer or CASES[case][0], "--source", source or CASES[case][2]]
+    workers = CASES[case][1]
     for worker in workers:
         layout += ["--worker", worker]
     return MODEL + layout
@@ -97,19 +98,37 @@ def measure(network, sluice, case, raw, versions, directory, options=(), timeout
             "transport": sorted({link["transport"] for link in links}), "one_sided": all(link["one_sided"] for link in links), "report": report}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", help="build folder, with cli/sluice and bench/bench_pull")
-    parser.add_argument("--case", action="append", choices=sorted(CASES), help="which layouts; repeatable; default: all")
+def parser_of(description, helper, cases):
+    """What every benchmark on the cluster can be told; `helper` is the program that it needs beside sluice."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", help=f"build folder, with cli/sluice and {helper}")
+    parser.add_argument("--case", action="append", choices=sorted(cases), help="which layouts; repeatable; default: all")
     parser.add_argument("--mbit", type=float, default=200, help="rate of every link and direction in Mbit/s (200)")
-    parser.add_argument("--versions", type=int, default=6, help="versions per case; the first is not counted (6)")
     parser.add_argument("--json", metavar="FILE", help="write the results to FILE")
-    parser.add_argument("--check", action="store_true", help="end with 1 when a case misses its share")
-    options = parser.parse_args()
-    sluice, pull = (os.path.join(os.path.abspath(options.build), name) for name in ("cli/sluice", "bench/bench_pull"))
-    for program in (sluice, pull):
+    parser.add_argument("--check", action="store_true", help="end with 1 when a wanted figure is missed")
+    return parser
+
+
+def programs(build, bench, helper):
+    """Paths of sluice and of `helper`; ends the benchmark when one is not built."""
+    paths = [os.path.join(os.path.abspath(build), name) for name in ("cli/sluice", helper)]
+    for program in paths:
         if not os.access(program, os.X_OK):
-            sys.exit(f"cluster: {program} is missing; build it with `make build`")
+            sys.exit(f"{bench}: {program} is missing; build it with `make build`")
+    return paths
+
+
+def write_json(path, results):
+    if path:
+        with open(path, "w", encoding="utf-8") as stream:
+            json.dump(results, stream, indent=1)
+
+
+def main():
+    parser = parser_of(__doc__, "bench/bench_pull", CASES)
+    parser.add_argument("--versions", type=int, default=6, help="versions per case; the first is not counted (6)")
+    options = parser.parse_args()
+    sluice, pull = programs(options.build, "cluster", "bench/bench_pull")
     results = {"schema": 1, "bench": "cluster", "mbit": options.mbit, "nodes": TRAINERS + WORKERS, "cases": []}
     with tempfile.TemporaryDirectory() as directory, Network(TRAINERS + WORKERS, options.mbit) as network:
         raw = results["raw_get"] = raw_get(network, pull, directory)
@@ -124,9 +143,7 @@ def main():
             spread = f"{min(row['share_of_each']):.3f}-{max(row['share_of_each']):.3f}"
             print(f"{case:5}{row['trainer']:16}{' + '.join(row['workers']):22}{row['source']:10}{row['bytes'] / 1e6:8.1f}{row['wire_s']:9.3f}"
                   f"{row['median_s']:10.3f}{row['share']:8.3f}{spread:>15}{row['wanted_share']:8.2f}{cpu[0]:>12}{cpu[1]:>11}", flush=True)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as stream:
-            json.dump(results, stream, indent=1)
+    write_json(options.json, results)
     missed = [row["case"] for row in results["cases"] if row["share"] < row["wanted_share"]]
     if options.check and missed:
         sys.exit(f"cluster: below the wanted share: {', '.join(missed)}")

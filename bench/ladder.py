@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """The steps by which weight transfers got fast, on one cluster and model in one run: packed broadcast, full gather and pull,
 gather inside a stage and pull, pull pipelined with the gather, pull in place. See docs/benchmarks.md."""
-import argparse
-import json
 import os
 import statistics
 import sys
 import tempfile
 
-from cluster import CASES, MODEL, TRAINERS, WORKERS, must, read_json
+from cluster import CASES, MODEL, TRAINERS, WORKERS, must, parser_of, programs, read_json, sluice_arguments, write_json
 from cluster_network import Network
 
 # case: (what a full gather makes of the trainers, what a gather inside the stages makes of them)
@@ -29,9 +27,8 @@ def busiest(before, after, syncs):
 class Rungs:
     """Runs the programs of one case; each rung is (seconds of each repetition, bytes over the busiest link of one)."""
 
-    def __init__(self, network, build, directory, repetitions):
-        self.network, self.repetitions = network, repetitions
-        self.sluice, self.mpi = os.path.join(build, "cli/sluice"), os.path.join(build, "bench/bench_broadcast")
+    def __init__(self, network, sluice, mpi, directory, repetitions):
+        self.network, self.repetitions, self.sluice, self.mpi = network, repetitions, sluice, mpi
         self.path = os.path.join(directory, "out.json")
 
     def _launch(self, program, nodes, what):
@@ -50,12 +47,9 @@ class Rungs:
 
     def pull(self, case, trainer=None, source="resident"):
         """Set-up is not a part of a sync: what one version costs is what more versions cost more."""
-        layout = ["--trainer", trainer or CASES[case][0], "--source", source]
-        for worker in CASES[case][1]:
-            layout += ["--worker", worker]
         amounts = []
         for versions in (1, self.repetitions + 1):
-            program = [self.sluice, "sync", *MODEL, *layout, "--versions", str(versions), "--verify", "digest", "--json", self.path]
+            program = [self.sluice, "sync", *sluice_arguments(case, trainer, source), "--versions", str(versions), "--verify", "digest", "--json", self.path]
             report, before, after = self._launch(program, TRAINERS + WORKERS, f"sluice sync, case {case}")
             amounts.append([b - a for a, b in zip(before, after)])
         moved = max(more - one for one, more in zip(*amounts)) / self.repetitions
@@ -77,18 +71,10 @@ class Rungs:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", help="build folder, with cli/sluice and bench/bench_broadcast")
-    parser.add_argument("--case", action="append", choices=sorted(GATHERED), help="which layouts; repeatable; default: all")
-    parser.add_argument("--mbit", type=float, default=200, help="rate of every link and direction in Mbit/s (200)")
+    parser = parser_of(__doc__, "bench/bench_broadcast", GATHERED)
     parser.add_argument("--repetitions", type=int, default=5, help="of every step; one more warms up (5)")
-    parser.add_argument("--json", metavar="FILE", help="write the results to FILE")
-    parser.add_argument("--check", action="store_true", help="end with 1 when a wanted figure is missed")
     options = parser.parse_args()
-    build = os.path.abspath(options.build)
-    for name in ("cli/sluice", "bench/bench_broadcast"):
-        if not os.access(os.path.join(build, name), os.X_OK):
-            sys.exit(f"ladder: {os.path.join(build, name)} is missing; build it with `make build`")
+    sluice, mpi = programs(options.build, "ladder", "bench/bench_broadcast")
     results = {"schema": 1, "bench": "ladder", "mbit": options.mbit, "nodes": TRAINERS + WORKERS, "cases": []}
     missed = []
     with tempfile.TemporaryDirectory() as directory, Network(TRAINERS + WORKERS, options.mbit) as network:
@@ -96,7 +82,7 @@ def main():
             print(f"case {case}: {CASES[case][0]} -> {' + '.join(CASES[case][1])}")
             print(f"  {'step':38}{'median s':>10}{'spread':>15}{'busiest MB':>12}{'of bound':>10}{'faster':>8}{'fewer bytes':>13}")
             rungs = []
-            for name, words, (seconds, moved) in Rungs(network, build, directory, options.repetitions).all(case):
+            for name, words, (seconds, moved) in Rungs(network, sluice, mpi, directory, options.repetitions).all(case):
                 median, bound = statistics.median(seconds), moved * 8 / (options.mbit * 1e6)
                 first = rungs[0] if rungs else {"median_s": median, "busiest_link_bytes": moved}
                 rungs.append({"step": name, "seconds": seconds, "median_s": median, "busiest_link_bytes": moved, "bound_s": bound,
@@ -112,9 +98,7 @@ def main():
                 missed.append(f"{case}: the broadcast reaches {rungs[0]['share']:.3f} of its bound")
             if kept < ASKED_OF_PULL:
                 missed.append(f"{case}: the pull in place reaches {kept:.3f}")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as stream:
-            json.dump(results, stream, indent=1)
+    write_json(options.json, results)
     if options.check and missed:
         sys.exit(f"ladder: {'; '.join(missed)}")
 

@@ -2,6 +2,7 @@
 
 #include "planner/catalogue_difference.h"
 #include "runtime/exchange/setup.pb.h"
+#include "runtime/exchange/setup_message.h"
 
 #include <fmt/format.h>
 
@@ -17,21 +18,6 @@ constexpr int kRuns = 64;
 // What a name or shape that came over the wire may take.
 constexpr std::size_t kLongestName = 4096;
 constexpr int kMostDims = 64;
-
-template <class Proto>
-Bootstrap::Blob serialise(const Proto& message) {
-    Bootstrap::Blob out(message.ByteSizeLong());
-    message.SerializeToArray(out.data(), static_cast<int>(out.size()));
-    return out;
-}
-
-template <class Proto>
-Status parse(const Bootstrap::Blob& blob, Proto& message) {
-    if (!message.ParseFromArray(blob.data(), static_cast<int>(blob.size()))) {
-        return internal_error(fmt::format("a set-up message of {} bytes is malformed", blob.size()));
-    }
-    return ok_status();
-}
 
 wire::CatalogueAnswer answer(const Catalogue& catalogue, const wire::CatalogueQuestion& question) {
     wire::CatalogueAnswer out;

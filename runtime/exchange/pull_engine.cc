@@ -96,6 +96,7 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
                 const int rank = owners_[mirror]->config.trainer_rank;
                 if (std::find(chunk.mirrors.begin(), chunk.mirrors.end(), rank) != chunk.mirrors.end()) {
                     chunks_.back()->mirrors.push_back(static_cast<int>(mirror));
+                    owners_[mirror]->mirrors = true;
                 }
             }
         }
@@ -463,7 +464,8 @@ std::int64_t PullEngine::window(const Owner& owner) const {
 // Gives an owner that has nothing of its own left to read from a chunk that waits at another one and that it mirrors: the last
 // in the route, which would wait longest. False when there is none.
 bool PullEngine::lend(Owner& idle) {
-    if (!idle.ready_to_lend || idle.unstarted > 0 || idle.is_self() || idle.inflight_bytes > window(idle) / 2) {
+    if (!idle.mirrors || !idle.ready_to_lend || idle.unstarted > 0 || idle.is_self() ||
+        idle.inflight_bytes > window(idle) / 2) {
         return false;
     }
     const auto self = std::find_if(owners_.begin(), owners_.end(), [&](const auto& o) { return o.get() == &idle; });

@@ -51,6 +51,7 @@ struct PullEngine::Owner {
     std::int64_t bytes = 0;
     std::int64_t mapped_bytes = 0;
     SlowOwner pace;
+    bool mirrors = false;        // chunks of others, so that looking for one can be worth while
     int unstarted = 0;           // of its own chunks
     bool ready_to_lend = false;  // it serves this version from memory that stays as it is until the version's end
     TraceName blocked_by = TraceName::kStallWindow;  // why the chunk on top was not started or not posted any further

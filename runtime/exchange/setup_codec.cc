@@ -2,6 +2,7 @@
 
 #include "planner/plan_codec.h"
 #include "runtime/exchange/setup.pb.h"
+#include "runtime/exchange/setup_message.h"
 
 #include <fmt/format.h>
 
@@ -10,21 +11,6 @@
 
 namespace sluice {
 namespace {
-
-template <class Proto>
-std::vector<std::byte> serialise(const Proto& message) {
-    std::vector<std::byte> out(message.ByteSizeLong());
-    message.SerializeToArray(out.data(), static_cast<int>(out.size()));
-    return out;
-}
-
-template <class Proto>
-Status parse(std::span<const std::byte> bytes, Proto& message) {
-    if (bytes.size() > Bootstrap::kMostBytes || !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-        return internal_error(fmt::format("a set-up message of {} bytes is malformed", bytes.size()));
-    }
-    return ok_status();
-}
 
 std::span<const std::byte> bytes_of(const std::string& text) {
     return std::as_bytes(std::span(text.data(), text.size()));

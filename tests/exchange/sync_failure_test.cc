@@ -34,22 +34,26 @@ struct FailureCase {
 };
 void PrintTo(const FailureCase& c, std::ostream* out) { *out << c.name; }
 
+// So few gets that each can have its turn.
+std::vector<std::pair<std::string, std::string>> one_small_layer() {
+    return {{"num_hidden_layers", "1"},
+            {"hidden_size", "32"},
+            {"num_attention_heads", "4"},
+            {"num_key_value_heads", "2"},
+            {"head_dim", "8"},
+            {"vocab_size", "16"},
+            {"num_experts", "2"},
+            {"moe_intermediate_size", "16"},
+            {"intermediate_size", "32"}};
+}
+
 class FailedGetTest : public testing::TestWithParam<FailureCase> {};
 
 // C01, H09: whichever get of the plan it is.
 TEST_P(FailedGetTest, EveryGetInTurn) {
     const FailureCase& the_case = GetParam();
     BedOptions options;
-    // Few gets, so that each can have its turn.
-    options.fields = {{"num_hidden_layers", "1"},
-                      {"hidden_size", "32"},
-                      {"num_attention_heads", "4"},
-                      {"num_key_value_heads", "2"},
-                      {"head_dim", "8"},
-                      {"vocab_size", "16"},
-                      {"num_experts", "2"},
-                      {"moe_intermediate_size", "16"},
-                      {"intermediate_size", "32"}};
+    options.fields = one_small_layer();
     options.workers = {"tp=1"};
     options.source = the_case.source;
     options.route = {.chunk_bytes = 4096, .path = the_case.path};
@@ -199,15 +203,7 @@ TEST(DeathTest, OfTheOnlyReaderLeavesATrainerWithNothingToDo) {
 
 TEST(SyncFailureTest, ARankThatCannotPrepareEndsSetUpOnAllRanks) {
     BedOptions options;
-    options.fields = {{"num_hidden_layers", "1"},
-                      {"hidden_size", "32"},
-                      {"num_attention_heads", "4"},
-                      {"num_key_value_heads", "2"},
-                      {"head_dim", "8"},
-                      {"vocab_size", "16"},
-                      {"num_experts", "2"},
-                      {"moe_intermediate_size", "16"},
-                      {"intermediate_size", "32"}};
+    options.fields = one_small_layer();
     options.workers = {"tp=3"};
     SyncBed bed(options);
     for (const Status& status : bed.try_create()) {
