@@ -36,8 +36,9 @@ bool same_chunk_list(const RoutedPiece& a, const RoutedPiece& b) {
 bool join(RoutedPiece& last, const RoutedPiece& next) {
     Piece& a = last.piece;
     const Piece& b = next.piece;
-    if (!same_chunk_list(last, next) || last.owners != next.owners || last.mirrors != next.mirrors || a.parameter != b.parameter ||
-        a.segment != b.segment || a.source_dtype != b.source_dtype || a.parameter_dtype != b.parameter_dtype) {
+    if (!same_chunk_list(last, next) || last.owners != next.owners || last.mirrors != next.mirrors ||
+        a.parameter != b.parameter || a.segment != b.segment || a.source_dtype != b.source_dtype ||
+        a.parameter_dtype != b.parameter_dtype) {
         return false;
     }
     StridedCopy& x = a.copy;

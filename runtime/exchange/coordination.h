@@ -102,8 +102,8 @@ private:
     std::vector<std::uint64_t> reported_round_;  // by rank, as coordinator
     Status first_cause_;                         // as coordinator, of round decided_ + 1
     int first_failed_rank_ = -1;
-    bool told_to_abort_ = false;                 // as coordinator, everybody, in round decided_ + 1
-    std::optional<Verdict> next_abort_;          // of round decided_ + 2
+    bool told_to_abort_ = false;         // as coordinator, everybody, in round decided_ + 1
+    std::optional<Verdict> next_abort_;  // of round decided_ + 2
     EventLoop::Timer heartbeat_timer_;
     EventLoop::Clock::time_point last_beat_{};
     EventLoop::Clock::time_point watching_since_{};
