@@ -118,13 +118,16 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
     RankReport totals;
     for (const RankReport& report : reports) {
         nlohmann::json cpu = nlohmann::json::array();
+        nlohmann::json pull = nlohmann::json::array();
         for (const VersionReport& version : report.versions) {
             cpu.push_back(version.transport_cpu_s);
+            pull.push_back(version.pull_s);
         }
         out["ranks"].push_back({{"side", report.trainer ? "trainer" : "worker"},
                                 {"rank", report.rank},
                                 {"groups", report.groups},
                                 {"chunks", report.chunks},
+                                {"pull_s", std::move(pull)},
                                 {"transport_cpu_s", std::move(cpu)}});
         for (const LinkReport& link : report.links) {
             out["links"].push_back({{"worker", report.rank},

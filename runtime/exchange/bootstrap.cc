@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace sluice {
 
 namespace {
+
+// How much longer than its own deadline a rank waits for the word of rank 0, whose deadline may be a little later.
+constexpr auto kWordOfFirst = std::chrono::seconds(1);
 
 // A message is this header, little endian, and the blob: magic (4 bytes), epoch (4), kind (1), length of the blob (8).
 constexpr std::uint32_t kMagic = 0x53'4c'42'31;  // "1BLS" in memory
@@ -42,6 +46,44 @@ Result<Header> parse_header(std::span<const std::byte> message, int from) {
     return Header{static_cast<std::uint32_t>(get(message.data() + 4, 4)), static_cast<std::uint8_t>(message[8])};
 }
 
+// Blobs one after the other, each behind its length (8 bytes).
+Bootstrap::Blob join(const std::vector<Bootstrap::Blob>& blobs) {
+    std::size_t bytes = 0;
+    for (const Bootstrap::Blob& blob : blobs) {
+        bytes += 8 + blob.size();
+    }
+    Bootstrap::Blob joined(bytes);
+    std::byte* out = joined.data();
+    for (const Bootstrap::Blob& blob : blobs) {
+        put(out, blob.size(), 8);
+        out = std::copy(blob.begin(), blob.end(), out + 8);
+    }
+    return joined;
+}
+
+// False when `joined` does not hold `count` blobs and nothing else.
+bool split(std::span<const std::byte> joined, std::size_t count, std::vector<Bootstrap::Blob>& blobs) {
+    blobs.resize(count);
+    for (Bootstrap::Blob& blob : blobs) {
+        if (joined.size() < 8) {
+            return false;
+        }
+        const std::uint64_t bytes = get(joined.data(), 8);
+        joined = joined.subspan(8);
+        if (joined.size() < bytes) {
+            return false;
+        }
+        blob.assign(joined.begin(), joined.begin() + static_cast<std::ptrdiff_t>(bytes));
+        joined = joined.subspan(static_cast<std::size_t>(bytes));
+    }
+    return joined.empty();
+}
+
+Deadline later(Deadline deadline, Deadline::Clock::duration span) {
+    return deadline.when() > Deadline::Clock::time_point::max() - span ? Deadline::never()
+                                                                       : Deadline::at(deadline.when() + span);
+}
+
 std::string list_of(const std::vector<int>& ranks) {
     constexpr std::size_t kMost = 16;
     std::string text;
@@ -63,38 +105,42 @@ std::vector<int> Bootstrap::others() const {
     return ranks;
 }
 
-Status Bootstrap::send(int to, Kind kind, std::span<const std::byte> blob) {
+Status Bootstrap::send(const std::vector<int>& to, Kind kind, std::span<const std::byte> blob) {
     if (blob.size() > kMostBytes) {
         return Status(
             StatusCode::kResourceExhausted,
-            fmt::format("bootstrap: a message of {} bytes to rank {}; the most is {}", blob.size(), to, kMostBytes),
-            to);
+            fmt::format("bootstrap: a message of {} bytes to {}; the most is {}", blob.size(), list_of(to), kMostBytes),
+            to.front());
     }
-    Blob message(kHeaderBytes + blob.size());
-    put(message.data(), kMagic, 4);
-    put(message.data() + 4, epoch_, 4);
-    message[8] = static_cast<std::byte>(kind);
-    put(message.data() + 9, blob.size(), 8);
-    std::copy(blob.begin(), blob.end(), message.begin() + kHeaderBytes);
-    return start_send(to, std::move(message));
+    auto message = std::make_shared<Blob>(kHeaderBytes + blob.size());
+    put(message->data(), kMagic, 4);
+    put(message->data() + 4, epoch_, 4);
+    (*message)[8] = static_cast<std::byte>(kind);
+    put(message->data() + 9, blob.size(), 8);
+    std::copy(blob.begin(), blob.end(), message->begin() + kHeaderBytes);
+    for (const int rank : to) {
+        SLUICE_RETURN_IF_ERROR(start_send(rank, message));
+    }
+    return ok_status();
 }
 
-Status Bootstrap::receive(Kind kind, std::vector<int> missing, const std::function<void(int, Blob)>& take,
+Status Bootstrap::receive(std::initializer_list<Kind> kinds, std::vector<int>& missing, const Take& take,
                           Deadline deadline) {
-    const auto try_take = [&](Received& received) -> Result<bool> {
-        SLUICE_ASSIGN_OR_RETURN(const Header header, parse_header(received.message, received.from));
+    const auto try_take = [&](const Received& received) -> Result<bool> {
+        SLUICE_ASSIGN_OR_RETURN(const Header header, parse_header(*received.message, received.from));
         const auto expected = std::find(missing.begin(), missing.end(), received.from);
-        if (header.epoch == epoch_ && header.kind == static_cast<std::uint8_t>(kind) && expected != missing.end()) {
+        const auto kind =
+            std::find(kinds.begin(), kinds.end(), static_cast<Kind>(header.kind));  // of any value: compared only
+        if (header.epoch == epoch_ && kind != kinds.end() && expected != missing.end()) {
             missing.erase(expected);
-            received.message.erase(received.message.begin(), received.message.begin() + kHeaderBytes);
-            take(received.from, std::move(received.message));
+            take(received.from, *kind, std::span(*received.message).subspan(kHeaderBytes));
             return true;
         }
         if (header.epoch <= epoch_) {
             return internal_error(
                 fmt::format("bootstrap: rank {} sent kind {} of collective {} during kind {} of collective {}; "
                             "do all ranks run the same program?",
-                            received.from, header.kind, header.epoch, static_cast<int>(kind), epoch_));
+                            received.from, header.kind, header.epoch, static_cast<int>(*kinds.begin()), epoch_));
         }
         return false;
     };
@@ -154,41 +200,85 @@ Status Bootstrap::end_collective(Status status) {
 
 Status Bootstrap::collect(int root, std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline) {
     if (rank() != root) {
-        SLUICE_RETURN_IF_ERROR(send(root, Kind::kGather, blob));
+        SLUICE_RETURN_IF_ERROR(send({root}, Kind::kGather, blob));
         return flush(deadline);
     }
     blobs.resize(static_cast<std::size_t>(size()));
     blobs[static_cast<std::size_t>(root)].assign(blob.begin(), blob.end());
+    std::vector<int> missing = others();
     return receive(
-        Kind::kGather, others(),
-        [&](int from, Blob received) { blobs[static_cast<std::size_t>(from)] = std::move(received); }, deadline);
+        {Kind::kGather}, missing,
+        [&](int from, Kind /*kind*/, std::span<const std::byte> received) {
+            blobs[static_cast<std::size_t>(from)].assign(received.begin(), received.end());
+        },
+        deadline);
 }
 
 Status Bootstrap::distribute(int root, const std::vector<Blob>& blobs, Blob& mine, Deadline deadline) {
     if (rank() != root) {
+        std::vector<int> missing{root};
         return receive(
-            Kind::kScatter, {root}, [&](int /*from*/, Blob received) { mine = std::move(received); }, deadline);
+            {Kind::kScatter}, missing,
+            [&](int /*from*/, Kind /*kind*/, std::span<const std::byte> received) {
+                mine.assign(received.begin(), received.end());
+            },
+            deadline);
     }
     if (blobs.size() != static_cast<std::size_t>(size())) {
         return internal_error(fmt::format("bootstrap: {} blobs to scatter to {} ranks", blobs.size(), size()));
     }
     for (const int to : others()) {
-        SLUICE_RETURN_IF_ERROR(send(to, Kind::kScatter, blobs[static_cast<std::size_t>(to)]));
+        SLUICE_RETURN_IF_ERROR(send({to}, Kind::kScatter, blobs[static_cast<std::size_t>(to)]));
     }
     mine = blobs[static_cast<std::size_t>(root)];
     return flush(deadline);
 }
 
-Status Bootstrap::collect_everywhere(std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline) {
+Status Bootstrap::collect_for_all(std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline) {
     blobs.resize(static_cast<std::size_t>(size()));
-    blobs[static_cast<std::size_t>(rank())].assign(blob.begin(), blob.end());
-    // Each to each rather than through one rank, so that everybody can name the ranks that are missing.
-    for (const int to : others()) {
-        SLUICE_RETURN_IF_ERROR(send(to, Kind::kAllGather, blob));
+    blobs[0].assign(blob.begin(), blob.end());
+    std::vector<int> missing = others();
+    const Status received = receive(
+        {Kind::kAllGather}, missing,
+        [&](int from, Kind /*kind*/, std::span<const std::byte> part) {
+            blobs[static_cast<std::size_t>(from)].assign(part.begin(), part.end());
+        },
+        deadline);
+    std::vector<int> here = others();
+    if (!received.ok()) {
+        std::erase_if(here, [&](int rank) { return std::find(missing.begin(), missing.end(), rank) != missing.end(); });
+        const std::string& why = received.message();
+        // As far as they can still be told: this collective has failed anyway.
+        if (!here.empty() && send(here, Kind::kMissing, std::as_bytes(std::span(why))).ok()) {
+            static_cast<void>(flush(Deadline::after(kWordOfFirst)));
+        }
+        return received;
     }
+    if (here.empty()) {
+        return ok_status();
+    }
+    SLUICE_RETURN_IF_ERROR(send(here, Kind::kEverything, join(blobs)));
+    return flush(deadline);
+}
+
+Status Bootstrap::collect_from_first(std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline) {
+    SLUICE_RETURN_IF_ERROR(send({0}, Kind::kAllGather, blob));
+    std::vector<int> missing{0};
+    Status outcome;
     SLUICE_RETURN_IF_ERROR(receive(
-        Kind::kAllGather, others(),
-        [&](int from, Blob received) { blobs[static_cast<std::size_t>(from)] = std::move(received); }, deadline));
+        {Kind::kEverything, Kind::kMissing}, missing,
+        [&](int /*from*/, Kind kind, std::span<const std::byte> word) {
+            if (kind == Kind::kMissing) {
+                outcome = deadline_exceeded(std::string(reinterpret_cast<const char*>(word.data()), word.size()));
+            } else if (!split(word, static_cast<std::size_t>(size()), blobs)) {
+                outcome = internal_error(fmt::format(
+                    "bootstrap: rank 0 sent {} bytes that do not hold one blob for each of {} ranks; do all "
+                    "ranks run the same program?",
+                    word.size(), size()));
+            }
+        },
+        later(deadline, kWordOfFirst)));
+    SLUICE_RETURN_IF_ERROR(outcome);
     return flush(deadline);
 }
 
@@ -209,7 +299,8 @@ Result<Bootstrap::Blob> Bootstrap::scatter(int root, const std::vector<Blob>& bl
 Result<std::vector<Bootstrap::Blob>> Bootstrap::all_gather(std::span<const std::byte> blob, Deadline deadline) {
     SLUICE_RETURN_IF_ERROR(start_collective());
     std::vector<Blob> blobs;
-    SLUICE_RETURN_IF_ERROR(end_collective(collect_everywhere(blob, blobs, deadline)));
+    SLUICE_RETURN_IF_ERROR(end_collective(rank() == 0 ? collect_for_all(blob, blobs, deadline)
+                                                      : collect_from_first(blob, blobs, deadline)));
     return blobs;
 }
 

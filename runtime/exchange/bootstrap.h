@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -30,18 +32,21 @@ public:
     Result<std::vector<Blob>> gather(int root, std::span<const std::byte> blob, Deadline deadline);
     /// `blobs` counts at `root` only, one for each rank; each rank gets its own.
     Result<Blob> scatter(int root, const std::vector<Blob>& blobs, Deadline deadline);
-    /// Everybody's blob at everybody, by rank.
+    /// Everybody's blob at everybody, by rank; by way of rank 0, which also tells the others whom it misses at its deadline: they
+    /// wait for its word a second longer than for anything else.
     Result<std::vector<Blob>> all_gather(std::span<const std::byte> blob, Deadline deadline);
     /// Returns when all ranks have called it.
     Status barrier(Deadline deadline);
 
 protected:
+    /// A header and a blob, ready to send; one message may be on its way to many ranks.
+    using Message = std::shared_ptr<const Blob>;
     struct Received {
         int from = 0;
-        Blob message;
+        Message message;
     };
-    /// Starts to send to another rank; the message is the implementation's from here on.
-    virtual Status start_send(int to, Blob message) = 0;
+    /// Starts to send to another rank; the implementation keeps the message for as long as it needs it.
+    virtual Status start_send(int to, Message message) = 0;
     /// Some message that has arrived, if there is one; also moves sends on. Does not wait.
     virtual Result<std::optional<Received>> poll() = 0;
     /// True when all that was sent is out of our hands.
@@ -52,17 +57,19 @@ protected:
     [[nodiscard]] bool failed() const { return failed_; }
 
 private:
-    enum class Kind : std::uint8_t { kGather = 1, kScatter = 2, kAllGather = 3 };
+    enum class Kind : std::uint8_t { kGather = 1, kScatter = 2, kAllGather = 3, kEverything = 4, kMissing = 5 };
+    using Take = std::function<void(int from, Kind kind, std::span<const std::byte> blob)>;
 
-    Status send(int to, Kind kind, std::span<const std::byte> blob);
-    /// Waits for one message of this collective from each rank in `missing`, in any order.
-    Status receive(Kind kind, std::vector<int> missing, const std::function<void(int from, Blob blob)>& take,
-                   Deadline deadline);
+    Status send(const std::vector<int>& to, Kind kind, std::span<const std::byte> blob);
+    /// Waits for one message of this collective from each rank in `missing`, in any order; those that have come are no longer in it.
+    /// `kinds` are those that may come.
+    Status receive(std::initializer_list<Kind> kinds, std::vector<int>& missing, const Take& take, Deadline deadline);
     Status flush(Deadline deadline);
     [[nodiscard]] std::vector<int> others() const;
     Status collect(int root, std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline);
     Status distribute(int root, const std::vector<Blob>& blobs, Blob& mine, Deadline deadline);
-    Status collect_everywhere(std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline);
+    Status collect_for_all(std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline);
+    Status collect_from_first(std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline);
     Status start_collective();
     Status end_collective(Status status);
 

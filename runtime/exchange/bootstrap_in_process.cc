@@ -27,7 +27,7 @@ public:
     [[nodiscard]] int size() const override { return static_cast<int>(mailboxes_->size()); }
 
 protected:
-    Status start_send(int to, Blob message) override {
+    Status start_send(int to, Message message) override {
         Mailbox& mailbox = *(*mailboxes_)[static_cast<std::size_t>(to)];
         bool was_empty = false;
         {

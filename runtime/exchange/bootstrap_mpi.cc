@@ -49,11 +49,12 @@ void set_defaults() {
 
 struct MpiBootstrap::Requests {
     struct Send {
-        Blob message;
+        Message message;
         MPI_Request request = MPI_REQUEST_NULL;
     };
     std::list<Send> sends;
-    std::optional<Received> receiving;
+    std::shared_ptr<Blob> receiving;
+    int receiving_from = 0;
     MPI_Request receive_request = MPI_REQUEST_NULL;
 };
 
@@ -86,11 +87,11 @@ void MpiBootstrap::finalize() {
     MPI_Finalize();
 }
 
-Status MpiBootstrap::start_send(int to, Blob message) {
+Status MpiBootstrap::start_send(int to, Message message) {
     Requests::Send& send = requests_->sends.emplace_back();
     send.message = std::move(message);
     // Messages are at most kMostBytes and a header long, which fits an int.
-    const Status status = check(MPI_Isend(send.message.data(), static_cast<int>(send.message.size()), MPI_BYTE, to,
+    const Status status = check(MPI_Isend(send.message->data(), static_cast<int>(send.message->size()), MPI_BYTE, to,
                                           kTag, MPI_COMM_WORLD, &send.request),
                                 "MPI_Isend");
     if (!status.ok()) {
@@ -130,10 +131,10 @@ Result<std::optional<Bootstrap::Received>> MpiBootstrap::poll() {
     if (bytes < 0) {
         return internal_error(fmt::format("bootstrap: rank {} sent a message longer than 2 GiB", envelope.MPI_SOURCE));
     }
-    requests_->receiving = Received{envelope.MPI_SOURCE, Blob(static_cast<std::size_t>(bytes))};
-    SLUICE_RETURN_IF_ERROR(
-        check(MPI_Imrecv(requests_->receiving->message.data(), bytes, MPI_BYTE, &handle, &requests_->receive_request),
-              "MPI_Imrecv"));
+    requests_->receiving = std::make_shared<Blob>(static_cast<std::size_t>(bytes));
+    requests_->receiving_from = envelope.MPI_SOURCE;
+    SLUICE_RETURN_IF_ERROR(check(
+        MPI_Imrecv(requests_->receiving->data(), bytes, MPI_BYTE, &handle, &requests_->receive_request), "MPI_Imrecv"));
     return take_received();
 }
 
@@ -144,7 +145,7 @@ Result<std::optional<Bootstrap::Received>> MpiBootstrap::take_received() {
     if (done == 0) {
         return std::optional<Received>();
     }
-    return std::exchange(requests_->receiving, std::nullopt);
+    return std::optional(Received{requests_->receiving_from, std::exchange(requests_->receiving, nullptr)});
 }
 
 void MpiBootstrap::pause(int tries) {

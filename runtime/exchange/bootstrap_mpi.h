@@ -30,7 +30,7 @@ public:
     static std::string library_version();
 
 protected:
-    Status start_send(int to, Blob message) override;
+    Status start_send(int to, Message message) override;
     Result<std::optional<Received>> poll() override;
     bool sends_done() override;
     void pause(int tries) override;

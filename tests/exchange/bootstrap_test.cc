@@ -44,6 +44,16 @@ TEST(InProcessBootstrap, MissingRanksAreNamedAtTheDeadline) {
     });
 }
 
+TEST(InProcessBootstrap, TheFirstRankIsNamedWhenItIsMissing) {
+    auto ranks = in_process_bootstraps(3);
+    ranks.erase(ranks.begin());
+    on_all(ranks, [](Bootstrap& rank) {
+        const Status status = rank.all_gather({}, Deadline::after(50ms)).status();
+        EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+        EXPECT_THAT(status.message(), HasSubstr("1 of 3 ranks before the deadline: 0"));
+    });
+}
+
 TEST(InProcessBootstrap, RanksThatCallDifferentCollectivesAreNamed) {
     auto ranks = in_process_bootstraps(2);
     std::vector<Status> statuses(2);
