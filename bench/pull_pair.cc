@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <span>
 #include <sys/resource.h>
 #include <utility>
 
@@ -40,13 +41,18 @@ PullPair::PullPair(const Options& options, Settings settings, Bootstrap& bootstr
       ownership_(std::move(ownership)) {}
 
 Status PullPair::prepare() {
+    SharedMemoryHandle handle;
     if (trainer()) {
         SLUICE_ASSIGN_OR_RETURN(weights_, cli::TrainerWeights::allocate(model_.catalogue, ownership_));
         weights_->write_version(values_, 1);
-    } else {
-        SLUICE_ASSIGN_OR_RETURN(copy_source_, Buffer::allocate(ownership_.segment_bytes.front(), MemoryKind::kHost));
+        handle = weights_->memory().handle();
+    }
+    SLUICE_ASSIGN_OR_RETURN(const auto handles,
+                            bootstrap_.all_gather(std::as_bytes(std::span(&handle, 1)), deadline()));
+    if (!trainer()) {
+        std::memcpy(&handle, handles.front().data(), sizeof(handle));
+        SLUICE_ASSIGN_OR_RETURN(copy_source_, map_shared_memory(handle, ownership_.segment_bytes.front()));
         SLUICE_ASSIGN_OR_RETURN(target_, Buffer::allocate(ownership_.segment_bytes.front(), MemoryKind::kHost));
-        std::memset(copy_source_->data(), 1, copy_source_->size());
         std::memset(target_->data(), 2, target_->size());
     }
     SLUICE_ASSIGN_OR_RETURN(

@@ -65,7 +65,8 @@ private:
     cli::WeightValues values_;
     Ownership ownership_;
     std::optional<cli::TrainerWeights> weights_;
-    std::optional<Buffer> copy_source_, target_;
+    std::optional<Buffer> copy_source_;  ///< The trainer's memory, mapped: memcpy reads the bytes that are pulled.
+    std::optional<Buffer> target_;
     std::unique_ptr<RawGet> raw_;
 };
 

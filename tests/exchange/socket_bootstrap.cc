@@ -19,10 +19,10 @@ public:
 
 protected:
     // The plans of small models fit the sockets' buffers, and the peers read; so a blocking send does.
-    Status start_send(int to, Blob message) override {
+    Status start_send(int to, Message message) override {
         const ssize_t sent =
-            ::send(sockets_[static_cast<std::size_t>(to)], message.data(), message.size(), MSG_NOSIGNAL);
-        return sent == static_cast<ssize_t>(message.size())
+            ::send(sockets_[static_cast<std::size_t>(to)], message->data(), message->size(), MSG_NOSIGNAL);
+        return sent == static_cast<ssize_t>(message->size())
                    ? ok_status()
                    : internal_error(std::string("send: ") + std::strerror(errno));
     }
@@ -31,11 +31,11 @@ protected:
             const int socket = sockets_[static_cast<std::size_t>(from)];
             const ssize_t size = from == rank_ ? -1 : ::recv(socket, nullptr, 0, MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
             if (size > 0) {
-                Received received{from, Blob(static_cast<std::size_t>(size))};
-                if (::recv(socket, received.message.data(), received.message.size(), 0) != size) {
+                auto message = std::make_shared<Blob>(static_cast<std::size_t>(size));
+                if (::recv(socket, message->data(), message->size(), 0) != size) {
                     return internal_error("a message came cut");
                 }
-                return std::optional<Received>(std::move(received));
+                return std::optional(Received{from, std::move(message)});
             }
         }
         return std::optional<Received>();
