@@ -27,13 +27,16 @@ if(SLUICE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(sluice_warnings INTERFACE)
-target_compile_options(sluice_warnings INTERFACE -Wall -Wextra -Wshadow
+target_compile_options(sluice_warnings INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow>
                        $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
-                       $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
+                       $<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<BOOL:${SLUICE_WERROR}>>:-Werror>
+                       $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
+                       $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${SLUICE_WERROR}>>:-Werror=all-warnings>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Guesses of g++'s optimiser, which change with its version and level. Those about Boost's small_vector are wrong.
-  target_compile_options(sluice_warnings INTERFACE -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow
-                         -Wno-stringop-overread -Wno-restrict)
+  target_compile_options(sluice_warnings INTERFACE
+                         $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow
+                         -Wno-stringop-overread -Wno-restrict>)
 endif()
 
 # lazy: a program that meets an older libucp must live until it has compared versions (see transport/).
@@ -50,10 +53,12 @@ if(SLUICE_SANITIZE MATCHES "address")
   set(SLUICE_PROGRAM_SOURCES ${PROJECT_SOURCE_DIR}/scripts/sanitizers/keep_loaded.c)
 endif()
 if(SLUICE_SANITIZE)
-  add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${SLUICE_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>
+                      $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
   if(SLUICE_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    add_compile_options(-Wno-tsan)  # libraries' atomic_thread_fence, which g++ does not model
+    add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wno-tsan>)  # libraries' atomic_thread_fence, which g++ does not model
   endif()
 endif()
 
@@ -61,7 +66,7 @@ if(SLUICE_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "SLUICE_FUZZ needs clang, the compiler is ${CMAKE_CXX_COMPILER}: use the preset fuzz")
   endif()
-  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 
 # sluice_add_library(NAME EXPORT_NAME SOURCES...): a static library with the project's include convention, installed and

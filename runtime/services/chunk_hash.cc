@@ -1,21 +1,21 @@
+#include "runtime/base/mix64.h"
 #include "runtime/services/copy_engine.h"
 #include "runtime/services/copy_kernels.h"
 
 #include <xxhash.h>
 
 #include <algorithm>
-#include <new>
+#include <cstring>
 
 namespace sluice {
 namespace {
 
-// Shorter runs are gathered first: a hash update has a fixed cost, and hashes whole stripes faster than pieces of them.
-constexpr std::int64_t kDirectRun = 1024;
-constexpr std::size_t kGatherBytes = 8192;
+// Shorter runs are gathered first: an update has a fixed cost, and segments that lie together need no copy.
+constexpr std::int64_t kDirectRun = 4 * static_cast<std::int64_t>(kChunkHashSegment);
+constexpr std::size_t kGatherBytes = 8 * kChunkHashSegment;
 
-XXH3_state_t* state_of(std::byte* bytes) { return std::launder(reinterpret_cast<XXH3_state_t*>(bytes)); }
-const XXH3_state_t* state_of(const std::byte* bytes) {
-    return std::launder(reinterpret_cast<const XXH3_state_t*>(bytes));
+std::uint64_t keyed_hash(const std::byte* segment, std::uint64_t index) {
+    return mix64(XXH3_64bits(segment, kChunkHashSegment) + index * kGoldenStep);
 }
 
 // One side of a copy, with what lies gapless on that side merged. The order of the walk stays.
@@ -84,17 +84,27 @@ void update_side(ChunkHash& hash, Side side, const std::byte* base) {
 
 }  // namespace
 
-ChunkHash::ChunkHash() {
-    static_assert(sizeof(XXH3_state_t) <= sizeof(State) && alignof(XXH3_state_t) <= alignof(State));
-    new (state_.bytes) XXH3_state_t;
-    reset();
-}
-
-void ChunkHash::reset() { XXH3_64bits_reset(state_of(state_.bytes)); }
-
 void ChunkHash::update(const std::byte* data, std::size_t size) {
-    if (size != 0) {
-        XXH3_64bits_update(state_of(state_.bytes), data, size);
+    if (size == 0) {
+        return;
+    }
+    if (const std::size_t begun = pending(); begun != 0) {
+        const std::size_t part = std::min(size, kChunkHashSegment - begun);
+        std::memcpy(segment_ + begun, data, part);
+        bytes_ += part;
+        data += part;
+        size -= part;
+        if (pending() == 0) {
+            sum_ += keyed_hash(segment_, bytes_ / kChunkHashSegment - 1);
+        }
+    }
+    for (; size >= kChunkHashSegment; size -= kChunkHashSegment, data += kChunkHashSegment) {
+        sum_ += keyed_hash(data, bytes_ / kChunkHashSegment);
+        bytes_ += kChunkHashSegment;
+    }
+    if (size > 0) {
+        std::memcpy(segment_, data, size);
+        bytes_ += size;
     }
 }
 
@@ -110,6 +120,14 @@ void ChunkHash::update_destination(const StridedCopy& copy, const std::byte* dst
     }
 }
 
-std::uint64_t ChunkHash::digest() const { return XXH3_64bits_digest(state_of(state_.bytes)); }
+std::uint64_t ChunkHash::digest() const {
+    std::uint64_t sum = sum_;
+    if (const std::size_t begun = pending(); begun != 0) {
+        alignas(64) std::byte filled[kChunkHashSegment] = {};
+        std::memcpy(filled, segment_, begun);
+        sum += keyed_hash(filled, bytes_ / kChunkHashSegment);
+    }
+    return sum + bytes_;
+}
 
 }  // namespace sluice

@@ -1,0 +1,71 @@
+// What the GPU's part of Sluice reaches on this machine, beside what the device itself can do, in one run.
+//   bench_gpu copy|quantise|checksum [--json FILE]
+#include "bench/gpu_kernels.h"
+#include "cli/exit_code.h"
+#include "cli/json_output.h"
+#include "runtime/cuda/cuda_device.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <functional>
+
+namespace sluice::bench {
+namespace {
+
+struct Options {
+    GpuKernelOptions kernels;
+    int device = 0;
+    std::string json;
+};
+
+using Bench = std::function<Status(const Options& options, nlohmann::json& rows)>;
+
+cli::ExitCode run(const std::string& name, const Bench& bench, const Options& options) {
+    const auto device = open_cuda_device(options.device, 1);
+    if (!device.ok()) {
+        return cli::report(device.status());
+    }
+    nlohmann::json out = {{"schema", 1},
+                          {"bench", "gpu " + name},
+                          {"device", (*device)->name()},
+                          {"repetitions", options.kernels.repetitions},
+                          {"rows", nlohmann::json::array()}};
+    if (const Status status = bench(options, out["rows"]); !status.ok()) {
+        return cli::report(status);
+    }
+    print_gpu_rows(out["rows"]);
+    return cli::report(cli::Output(options.json).write_json(out));
+}
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+    using namespace sluice::bench;
+    Options options;
+    std::string name;
+    Bench chosen;
+    CLI::App app("The GPU's kernels beside a device-to-device copy");
+    app.require_subcommand(1);
+    const auto add = [&](const char* command, const char* help, Bench bench) {
+        CLI::App* sub = app.add_subcommand(command, help);
+        sub->add_option("--repetitions", options.kernels.repetitions, "Of each row; three more warm up")
+            ->check(CLI::Range(1, 1000))
+            ->capture_default_str();
+        sub->add_option("--device", options.device, "Number of the CUDA device")->capture_default_str();
+        sub->add_option("--json", options.json, "Write the results as JSON to FILE")->type_name("FILE");
+        sub->callback([&, command, bench = std::move(bench)] {
+            name = command;
+            chosen = bench;
+        });
+    };
+    add("copy", "Strided copies by length of run, and conversions",
+        [](const Options& o, nlohmann::json& rows) { return bench_gpu_copy(o.kernels, rows); });
+    add("quantise", "Block quantisation to f8e4m3",
+        [](const Options& o, nlohmann::json& rows) { return bench_gpu_quantise(o.kernels, rows); });
+    add("checksum", "Chunk checksums, alone and with a copy",
+        [](const Options& o, nlohmann::json& rows) { return bench_gpu_checksum(o.kernels, rows); });
+    CLI11_PARSE(app, argc, argv);
+    return run(name, chosen, options);
+}

@@ -1,0 +1,93 @@
+#include "runtime/cuda/shared_device_memory.h"
+
+#include "runtime/cuda/cuda_status.h"
+#include "runtime/services/log.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace sluice {
+namespace {
+
+/// The form that travels. Offset and size are of the allocation, which is what CUDA opens.
+struct SharedHandle {
+    std::uint64_t offset = 0;
+    std::uint64_t size = 0;
+    cudaIpcMemHandle_t handle{};
+};
+
+struct Allocation {
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+};
+
+// By the driver's entry point, looked up at run time through the runtime.
+Result<Allocation> allocation_of(const std::byte* data) {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    SLUICE_RETURN_IF_ERROR(from_cuda(
+        cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, &found),
+        "looking for cuMemGetAddressRange in the CUDA driver"));
+    if (entry == nullptr || found != cudaDriverEntryPointSuccess) {
+        return Status(StatusCode::kUnsupported, "this CUDA driver has no cuMemGetAddressRange; use a newer one");
+    }
+    Allocation out;
+    const CUresult result = reinterpret_cast<CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr)>(entry)(
+        &out.base, &out.size, reinterpret_cast<CUdeviceptr>(data));
+    if (result != CUDA_SUCCESS) {
+        return invalid_argument(fmt::format("{} is no address of device memory (CUDA error {})",
+                                            static_cast<const void*>(data), static_cast<int>(result)));
+    }
+    return out;
+}
+
+void unmap(std::byte* data, std::size_t) {
+    const Result<Allocation> allocation = allocation_of(data);
+    const Status closed = allocation.ok()
+                              ? from_cuda(cudaIpcCloseMemHandle(reinterpret_cast<void*>(allocation->base)),
+                                          "unmapping another process's device memory")
+                              : allocation.status();
+    if (!closed.ok()) {
+        log::error("{}", closed.message());
+    }
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> share_device_memory(const std::byte* data) {
+    SLUICE_ASSIGN_OR_RETURN(const Allocation allocation, allocation_of(data));
+    SharedHandle shared;
+    shared.offset = reinterpret_cast<CUdeviceptr>(data) - allocation.base;
+    shared.size = allocation.size;
+    const Status status = from_cuda(cudaIpcGetMemHandle(&shared.handle, reinterpret_cast<void*>(allocation.base)),
+                                    "exporting device memory by CUDA IPC");
+    if (!status.ok()) {
+        return Status(StatusCode::kUnsupported,
+                      status.message() + "; memory from cudaMallocAsync pools or cuMemCreate cannot be mapped: allocate "
+                                         "weights with cudaMalloc, or choose another path than mapped");
+    }
+    std::vector<std::byte> bytes(sizeof shared);
+    std::memcpy(bytes.data(), &shared, sizeof shared);
+    return bytes;
+}
+
+Result<Buffer> map_device_memory(std::span<const std::byte> handle, std::int64_t size) {
+    SharedHandle shared;
+    if (handle.size() != sizeof shared) {
+        return invalid_argument(fmt::format("{} bytes are no handle of shared device memory", handle.size()));
+    }
+    std::memcpy(&shared, handle.data(), sizeof shared);
+    if (size <= 0 || shared.offset > shared.size || static_cast<std::uint64_t>(size) > shared.size - shared.offset) {
+        return invalid_argument(fmt::format("{} bytes at {} of shared device memory that has {}", size, shared.offset,
+                                            shared.size));
+    }
+    void* base = nullptr;
+    SLUICE_RETURN_IF_ERROR(from_cuda(cudaIpcOpenMemHandle(&base, shared.handle, cudaIpcMemLazyEnablePeerAccess),
+                                     "mapping another process's device memory"));
+    return Buffer::adopt(static_cast<std::byte*>(base) + shared.offset, size, MemoryKind::kCuda, unmap);
+}
+
+}  // namespace sluice

@@ -1,0 +1,91 @@
+#pragma once
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/status.h"
+#include "runtime/base/strided_copy.h"
+#include "runtime/services/buffer.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+/// What the exchange needs of a GPU. Implemented in runtime/cuda; everything above sees this interface alone, and is built without
+/// CUDA as well.
+namespace sluice {
+
+/// What an address of a device copy counts from.
+enum class DeviceBase : std::uint8_t {
+    kAddress,   ///< The pointer given with the copy.
+    kWire,      ///< The wire form of the chunk, a multiple of 16; given with each run.
+    kGathered,  ///< The owner's gather buffer, a multiple of 16; given with each run.
+};
+
+/// One copy of a program. With `from` != `to` the elements are converted (can_convert), and copy.item is size_of(from).
+struct DeviceCopy {
+    StridedCopy copy;  ///< Its walking order is the order of the wire form.
+    DeviceBase source_base = DeviceBase::kAddress;
+    DeviceBase target_base = DeviceBase::kAddress;
+    const std::byte* source = nullptr;  ///< With kAddress.
+    std::byte* target = nullptr;
+    DType from = DType::kU8;
+    DType to = DType::kU8;
+};
+
+/// Copies that one launch carries out, with their descriptors on the device. Belongs to its device and dies before it.
+class DeviceProgram {
+public:
+    virtual ~DeviceProgram() = default;
+    [[nodiscard]] virtual std::int64_t wire_bytes() const = 0;
+};
+
+/// One GPU. Set-up calls come from one thread at a time; runs from several threads at once, each on a lane of its own.
+class Device {
+public:
+    /// Where the bases of a program lie in one run.
+    struct Bases {
+        std::byte* wire = nullptr;
+        const std::byte* gathered = nullptr;
+    };
+    enum class Side : std::uint8_t { kSource, kTarget };
+
+    virtual ~Device() = default;
+
+    /// "0: NVIDIA H200".
+    [[nodiscard]] virtual const std::string& name() const = 0;
+
+    /// Makes the device the one that UCX and CUDA use on the calling thread. Each thread that touches device memory does so first.
+    virtual Status use_on_this_thread() = 0;
+
+    /// Device memory; not cleared. Set-up only: it may wait for the whole device, and so does giving it back.
+    virtual Result<Buffer> allocate(std::int64_t size) = 0;
+    /// Host memory that the device reads and writes too.
+    virtual Result<Buffer> allocate_pinned(std::int64_t size) = 0;
+
+    virtual Result<std::unique_ptr<DeviceProgram>> compile(std::span<const DeviceCopy> copies) = 0;
+
+    // Runs block the calling thread until the work is done, and no other thread; `lane` is below lanes().
+
+    [[nodiscard]] virtual int lanes() const = 0;
+    /// Carries out the copies; with `digest` also the ChunkHash of the wire form, of which converting programs need the base kWire.
+    virtual Status run(const DeviceProgram& program, const Bases& bases, int lane, std::uint64_t* digest) = 0;
+    /// The ChunkHash of what lies on one side, in wire order. Not of a converting program.
+    virtual Result<std::uint64_t> hash(const DeviceProgram& program, const Bases& bases, Side side, int lane) = 0;
+    /// Copies between any two kinds of memory, and fills.
+    virtual Status copy(std::byte* to, const std::byte* from, std::size_t size, int lane) = 0;
+    virtual Status fill(std::byte* to, std::byte value, std::size_t size, int lane) = 0;
+
+    /// Waits for an event of CUDA's (a cudaEvent_t), nothing else of the device.
+    virtual Status wait_for_event(void* event) = 0;
+
+    /// How another process of this host finds memory that allocate() made, or other memory that can be exported. An error says
+    /// why it cannot be.
+    virtual Result<std::vector<std::byte>> share(const std::byte* data) = 0;
+    /// Such memory in this process, readable; `size` bytes from the address that was shared.
+    virtual Result<Buffer> map(std::span<const std::byte> handle, std::int64_t size) = 0;
+};
+
+}  // namespace sluice
