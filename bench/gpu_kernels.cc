@@ -37,7 +37,8 @@ public:
         std::uint64_t state = 1;
         for (std::uint32_t& word : noise) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            word = static_cast<std::uint32_t>(state >> 33) % 0x10000000u * 4 + 0x1E001E00u;
+            // Of either sign and some exponents, as f32 and as two bf16 or f16; no NaN and no infinity.
+            word = (static_cast<std::uint32_t>(state >> 32) & 0x83FF83FFu) | 0x3C003C00u;
         }
         const auto portion = static_cast<std::int64_t>(noise.size() * sizeof(std::uint32_t));
         for (std::int64_t at = 0; at < 2 * bytes; at += portion) {
@@ -116,7 +117,11 @@ Result<DeviceProgramView> compiled(Rig& rig, const std::vector<ProgramCopy>& cop
 Status check_copy(const Rig& rig, const std::vector<ProgramCopy>& copies, const DeviceProgramView& program) {
     SLUICE_RETURN_IF_ERROR(launch_copy(program, {}, nullptr, rig.stream.handle()));
     for (const std::size_t i : {std::size_t{0}, copies.size() / 2, copies.size() - 1}) {
-        const ProgramCopy& one = copies[i];
+        ProgramCopy one = copies[i];
+        // The first rows of what is large.
+        if (one.copy.bytes() > (64 << 20)) {
+            one.copy.sizes[0] = std::max<std::int64_t>(1, one.copy.sizes[0] * (64 << 20) / one.copy.bytes());
+        }
         const auto extent = [&](const Dims& strides, std::int64_t item) {
             std::int64_t end = item;
             for (std::size_t d = 0; d < strides.size(); ++d) {

@@ -33,16 +33,6 @@ struct Shape {
     bool vectors;  // rows of source and values may be read and written by whole vectors
 };
 
-// 16 bytes of source elements, as 32-bit words.
-struct Vector {
-    std::uint32_t word[4];
-};
-
-template <class Bits>
-__device__ std::uint32_t element(const Vector& v, int i) {
-    return sizeof(Bits) == 4 ? v.word[i] : (v.word[i / 2] >> (i % 2 * 16)) & 0xFFFFu;
-}
-
 /// x / scale for many x: the same bits as the division, by a reciprocal that is refined with what is left over, twice, as the division
 /// itself does it. Holds for every x whose quotient is not far below the smallest f8; smaller ones become 0 either way.
 class Divisor {
@@ -63,105 +53,153 @@ __device__ std::uint32_t two_values(float a, float b) {
     return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
 }
 
-// One block of 128 x 128 elements, held in registers between the two passes.
+__device__ float scale_of(float amax) { return __fdiv_rn(amax < 1e-4F ? 1e-4F : amax, 448.0F); }
+
+// The largest of what all threads of the block have.
+__device__ std::uint32_t largest_in_block(std::uint32_t mine) {
+    __shared__ std::uint32_t of_warp[kThreads / 32];
+    mine = __reduce_max_sync(0xFFFFFFFFu, mine);
+    if (threadIdx.x % 32 == 0) {
+        of_warp[threadIdx.x / 32] = mine;
+    }
+    __syncthreads();
+    for (const std::uint32_t other : of_warp) {
+        mine = mine > other ? mine : other;
+    }
+    return mine;
+}
+
+/// A vector of 16 bytes of elements.
 template <DType kFrom>
-__global__ void __launch_bounds__(kThreads) quantise(const std::byte* __restrict__ source,
-                                                     std::byte* __restrict__ values, float* __restrict__ scales,
-                                                     Shape shape) {
-    using From = Source<kFrom>;
-    using Bits = typename From::Bits;
-    constexpr int kPerVector = 16 / sizeof(Bits);
-    constexpr int kThreadsPerRow = kBlock / kPerVector;
+struct Vector {
+    static constexpr bool kHalf = sizeof(typename Source<kFrom>::Bits) == 2;
+    static constexpr int kElements = kHalf ? 8 : 4;
+    std::uint32_t word[4];
+
+    [[nodiscard]] __device__ float value(int i) const {
+        if constexpr (kFrom == DType::kBF16) {
+            return __uint_as_float(i % 2 == 0 ? word[i / 2] << 16 : word[i / 2] & 0xFFFF0000u);
+        } else if constexpr (kHalf) {
+            return Source<kFrom>::widen(i % 2 == 0 ? word[i / 2] & 0xFFFFu : word[i / 2] >> 16);
+        } else {
+            return __uint_as_float(word[i]);
+        }
+    }
+    // Magnitudes compare as their bits do, in the narrow form too; a NaN is above all others. Two at a time where there are two.
+    __device__ void take_largest(std::uint32_t& largest) const {
+        for (const std::uint32_t w : word) {
+            if constexpr (kHalf) {
+                largest = __vmaxu2(largest, w & 0x7FFF7FFFu);
+            } else {
+                largest = max(largest, w & 0x7FFFFFFFu);
+            }
+        }
+    }
+};
+
+template <DType kFrom, class Divide>
+__device__ void store_values(const Vector<kFrom>& vector, std::byte* at, const Divide& divide) {
+    using V = Vector<kFrom>;
+    std::uint32_t packed[V::kElements / 4];
+#pragma unroll
+    for (int i = 0; i < V::kElements / 4; ++i) {
+        packed[i] = two_values(divide(vector.value(4 * i)), divide(vector.value(4 * i + 1))) |
+                    two_values(divide(vector.value(4 * i + 2)), divide(vector.value(4 * i + 3))) << 16;
+    }
+    if constexpr (V::kHalf) {
+        *reinterpret_cast<uint2*>(at) = make_uint2(packed[0], packed[1]);
+    } else {
+        *reinterpret_cast<std::uint32_t*>(at) = packed[0];
+    }
+}
+
+// A whole block of 128 x 128 elements, held in registers between the two passes.
+template <DType kFrom>
+__device__ void quantise_whole(const std::byte* source, std::byte* values, float* scale_out, std::int64_t columns) {
+    using V = Vector<kFrom>;
+    constexpr int kThreadsPerRow = kBlock / V::kElements;
     constexpr int kRowsPerTurn = kThreads / kThreadsPerRow;
     constexpr int kTurns = kBlock / kRowsPerTurn;
+    constexpr auto kItem = static_cast<std::int64_t>(sizeof(typename Source<kFrom>::Bits));
+    const std::int64_t mine = static_cast<int>(threadIdx.x) / kThreadsPerRow * columns +
+                              static_cast<int>(threadIdx.x) % kThreadsPerRow * V::kElements;
+    const std::int64_t turn_step = kRowsPerTurn * columns;
 
-    const std::int64_t number = blockIdx.x;
-    const std::int64_t per_matrix = shape.block_rows * shape.block_columns;
-    const std::int64_t matrix = number / per_matrix;
-    const std::int64_t block_row = number % per_matrix / shape.block_columns;
-    const std::int64_t block_column = number % shape.block_columns;
-    const std::int64_t row_begin = block_row * kBlock + threadIdx.x / kThreadsPerRow;
-    const std::int64_t column = block_column * kBlock + threadIdx.x % kThreadsPerRow * kPerVector;
-    const std::int64_t begin = matrix * shape.rows * shape.columns + column;
-    const bool whole = shape.vectors && (block_row + 1) * kBlock <= shape.rows &&
-                       (block_column + 1) * kBlock <= shape.columns;
-
-    Vector data[kTurns];
+    V data[kTurns];
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+        const uint4 read = __ldcs(reinterpret_cast<const uint4*>(source + (mine + turn * turn_step) * kItem));
+        data[turn] = {{read.x, read.y, read.z, read.w}};
+    }
     std::uint32_t largest = 0;
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-        const std::int64_t row = row_begin + turn * kRowsPerTurn;
-        const std::byte* at = source + (begin + row * shape.columns) * static_cast<std::int64_t>(sizeof(Bits));
-        if (whole) {
-            const uint4 read = __ldcs(reinterpret_cast<const uint4*>(at));
-            data[turn] = {{read.x, read.y, read.z, read.w}};
-        } else {
-            data[turn] = {};
-            for (int i = 0; i < kPerVector; ++i) {
-                if (row < shape.rows && column + i < shape.columns) {
-                    const std::uint32_t bits = reinterpret_cast<const Bits*>(at)[i];
-                    data[turn].word[i * static_cast<int>(sizeof(Bits)) / 4] |= bits << (sizeof(Bits) == 2 ? i % 2 * 16 : 0);
-                }
-            }
-        }
+        data[turn].take_largest(largest);
     }
-#pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-#pragma unroll
-        for (int i = 0; i < kPerVector; ++i) {
-            // Magnitudes compare as their bits do, in the narrow form too; a NaN is above all others.
-            const std::uint32_t magnitude =
-                element<Bits>(data[turn], i) & (sizeof(Bits) == 2 ? 0x7FFFu : 0x7FFFFFFFu);
-            largest = largest > magnitude ? largest : magnitude;
-        }
+    if constexpr (V::kHalf) {
+        largest = max(largest & 0xFFFFu, largest >> 16);
     }
-    largest = __reduce_max_sync(0xFFFFFFFFu, largest);
-    __shared__ std::uint32_t of_warp[kThreads / 32];
-    if (threadIdx.x % 32 == 0) {
-        of_warp[threadIdx.x / 32] = largest;
-    }
-    __syncthreads();
-    largest = 0;
-    for (const std::uint32_t other : of_warp) {
-        largest = largest > other ? largest : other;
-    }
-    const float amax = From::widen(largest);
-    const float scale = __fdiv_rn(amax < 1e-4F ? 1e-4F : amax, 448.0F);
+    const float scale = scale_of(Source<kFrom>::widen(largest_in_block(largest)));
     if (threadIdx.x == 0) {
-        scales[number] = scale;
+        *scale_out = scale;
     }
-
     // Infinite and NaN scales need the division's own special cases.
-    const bool finite = scale < __int_as_float(0x7F800000);
-    const Divisor divide(scale);
+    if (scale < __int_as_float(0x7F800000)) {
+        const Divisor divide(scale);
 #pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-        const std::int64_t row = row_begin + turn * kRowsPerTurn;
-        std::byte* at = values + begin + row * shape.columns;
-        float q[kPerVector];
-#pragma unroll
-        for (int i = 0; i < kPerVector; ++i) {
-            const float x = From::widen(element<Bits>(data[turn], i));
-            q[i] = finite ? divide(x) : __fdiv_rn(x, scale);
+        for (int turn = 0; turn < kTurns; ++turn) {
+            store_values(data[turn], values + mine + turn * turn_step, divide);
         }
-        if (whole) {
-            std::uint32_t packed[kPerVector / 4];
-#pragma unroll
-            for (int i = 0; i < kPerVector / 4; ++i) {
-                packed[i] = two_values(q[4 * i], q[4 * i + 1]) | two_values(q[4 * i + 2], q[4 * i + 3]) << 16;
-            }
-            if (kPerVector == 8) {
-                *reinterpret_cast<uint2*>(at) = make_uint2(packed[0], packed[kPerVector / 4 - 1]);
-            } else {
-                *reinterpret_cast<std::uint32_t*>(at) = packed[0];
-            }
-        } else {
-            for (int i = 0; i < kPerVector; ++i) {
-                if (row < shape.rows && column + i < shape.columns) {
-                    at[i] = static_cast<std::byte>(two_values(q[i], 0) & 0xFFu);
-                }
-            }
+    } else {
+#pragma unroll 1
+        for (int turn = 0; turn < kTurns; ++turn) {
+            const uint4 read = *reinterpret_cast<const uint4*>(source + (mine + turn * turn_step) * kItem);
+            store_values(V{{read.x, read.y, read.z, read.w}}, values + mine + turn * turn_step,
+                         [scale](float x) { return __fdiv_rn(x, scale); });
         }
+    }
+}
+
+// A block at an edge, or in memory that is not aligned: element by element, read twice.
+template <DType kFrom>
+__device__ void quantise_part(const std::byte* source, std::byte* values, float* scale_out, std::int64_t columns,
+                              int rows, int width) {
+    using Bits = typename Source<kFrom>::Bits;
+    const auto bits = [&](int i) -> std::uint32_t {
+        return reinterpret_cast<const Bits*>(source)[i / width * columns + i % width];
+    };
+    std::uint32_t largest = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += kThreads) {
+        largest = max(largest, bits(i) & (sizeof(Bits) == 2 ? 0x7FFFu : 0x7FFFFFFFu));
+    }
+    const float scale = scale_of(Source<kFrom>::widen(largest_in_block(largest)));
+    if (threadIdx.x == 0) {
+        *scale_out = scale;
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += kThreads) {
+        const float q = __fdiv_rn(Source<kFrom>::widen(bits(i)), scale);
+        values[i / width * columns + i % width] = static_cast<std::byte>(two_values(q, 0) & 0xFFu);
+    }
+}
+
+template <DType kFrom>
+__global__ void __launch_bounds__(kThreads, sizeof(typename Source<kFrom>::Bits) == 2 ? 4 : 2)
+    quantise(const std::byte* __restrict__ source, std::byte* __restrict__ values, float* __restrict__ scales,
+             const __grid_constant__ Shape shape) {
+    const std::int64_t number = blockIdx.x;
+    const std::int64_t per_matrix = shape.block_rows * shape.block_columns;
+    const std::int64_t matrix = number / per_matrix;
+    const std::int64_t row = number % per_matrix / shape.block_columns * kBlock;
+    const std::int64_t column = number % shape.block_columns * kBlock;
+    const std::int64_t begin = (matrix * shape.rows + row) * shape.columns + column;
+    const std::int64_t rows = min(shape.rows - row, static_cast<std::int64_t>(kBlock));
+    const std::int64_t width = min(shape.columns - column, static_cast<std::int64_t>(kBlock));
+    source += begin * static_cast<std::int64_t>(sizeof(typename Source<kFrom>::Bits));
+    if (shape.vectors && rows == kBlock && width == kBlock) {
+        quantise_whole<kFrom>(source, values + begin, scales + number, shape.columns);
+    } else {
+        quantise_part<kFrom>(source, values + begin, scales + number, shape.columns, static_cast<int>(rows),
+                             static_cast<int>(width));
     }
 }
 

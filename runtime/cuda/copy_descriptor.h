@@ -61,7 +61,8 @@ struct alignas(16) CopyDescriptor {
     Divider run;
     Conversion conversion = Conversion::kNone;
     DType from = DType::kU8, to = DType::kU8;  ///< With a conversion.
-    std::uint8_t wire_item = 1, source_item = 1, target_item = 1;  ///< Bytes of an element; 1 without a conversion.
+    /// Bytes of an element, as powers of two; 0 without a conversion.
+    std::uint8_t wire_shift = 0, source_shift = 0, target_shift = 0;
     std::uint16_t unused = 0;
     Dim dims[kMaxRank];
 
@@ -90,14 +91,8 @@ struct alignas(16) CopyDescriptor {
             out.source += static_cast<std::int64_t>(index) * dims[0].source_stride;
             out.target += static_cast<std::int64_t>(index) * dims[0].target_stride;
         }
-        if (conversion == Conversion::kNone) {
-            out.source += in_run;
-            out.target += in_run;
-        } else {
-            const std::int64_t element = in_run / wire_item;
-            out.source += element * source_item;
-            out.target += element * target_item;
-        }
+        out.source += static_cast<std::int64_t>(in_run >> wire_shift) << source_shift;
+        out.target += static_cast<std::int64_t>(in_run >> wire_shift) << target_shift;
         return out;
     }
 };

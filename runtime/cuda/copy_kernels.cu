@@ -8,15 +8,20 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 namespace sluice {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
-// What a warp moves in one turn: two segments of a checksum, four vectors of each lane.
-constexpr int kVectors = 4;
+// A warp moves its part of a tile in steps: each lane has some vectors in flight, and those of the next step with them.
 constexpr std::int64_t kWarpBytes = CopyProgram::kTileBytes / kWarps;
-static_assert(kWarpBytes == 32 * 16 * kVectors && kWarpBytes == 2 * 1024);
+constexpr int kVectors = 4;
+constexpr std::int64_t kStepBytes = 32 * 16 * kVectors;
+constexpr int kSteps = static_cast<int>(kWarpBytes / kStepBytes);
+constexpr int kSegments = static_cast<int>(kWarpBytes / 1024);  // of a checksum
+static_assert(kSegments == 8 && kSegments == 2 * kSteps);
 // Tiles of one block: enough to spread the cost of its start, few enough to leave blocks for every multiprocessor.
 constexpr std::uint32_t kMostTilesPerBlock = 4;
 constexpr std::uint32_t kEnoughBlocks = 4096;
@@ -116,39 +121,44 @@ constexpr std::uint64_t kPrime64_5 = 0x27D4EB2F165667C5u;
 
 __device__ std::uint64_t shuffle(std::uint64_t value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
 
-/// Hashes the two segments of a warp, of which lane l has pieces l and l + 32: XXH3-64 of 1 KiB, whose accumulators are sums.
+/// Hashes the eight segments of a warp's part of a tile: XXH3-64 of 1 KiB, whose accumulators are sums. In each step lane l has pieces
+/// l and l + 32 of two segments.
 class SegmentHasher {
 public:
-    __device__ SegmentHasher(const std::uint64_t* secrets, int lane) : lane_(lane) {
+    static constexpr int kBlocks = 4;  // that a multiprocessor has at a time
+
+    __device__ SegmentHasher(const std::uint64_t* secrets, int lane) : secrets_(secrets), lane_(lane) {
         for (int half = 0; half < 2; ++half) {
             secret_[2 * half] = secrets[2 * (lane + 32 * half)];
             secret_[2 * half + 1] = secrets[2 * (lane + 32 * half) + 1];
         }
-        const int pair = lane % 4;
-        merge_[0] = secrets[2 * kSegmentPieces + 2 * pair];
-        merge_[1] = secrets[2 * kSegmentPieces + 2 * pair + 1];
-        // What the accumulators start with.
-        start_[0] = pair == 0 ? kPrime32_3 : pair == 1 ? kPrime64_2 : pair == 2 ? kPrime64_4 : kPrime64_5;
-        start_[1] = pair == 0 ? kPrime64_1 : pair == 1 ? kPrime64_3 : pair == 2 ? kPrime32_2 : kPrime32_1;
     }
 
-    /// Adds both segments, the first of which has number `index`, to the lane's part of the sum.
-    __device__ void add(const uint4 (&data)[kVectors], std::uint64_t index, std::uint64_t segments) {
-        std::uint64_t a0 = 0, a1 = 0, b0 = 0, b1 = 0;
-        accumulate(data[0], secret_[0], secret_[1], a0, a1);
-        accumulate(data[1], secret_[2], secret_[3], a0, a1);
-        accumulate(data[2], secret_[0], secret_[1], b0, b1);
-        accumulate(data[3], secret_[2], secret_[3], b0, b1);
-        // The lower half of the warp goes on with the first segment, the upper half with the second.
-        const bool upper = lane_ >= 16;
-        std::uint64_t acc0 = (upper ? b0 : a0) + shuffle(upper ? a0 : b0, 16);
-        std::uint64_t acc1 = (upper ? b1 : a1) + shuffle(upper ? a1 : b1, 16);
-        for (int mask = 8; mask >= 4; mask /= 2) {
-            acc0 += shuffle(acc0, mask);
-            acc1 += shuffle(acc1, mask);
+    __device__ void add(const uint4 (&data)[kVectors], int step) {
+#pragma unroll
+        for (int segment = 0; segment < 2; ++segment) {
+            std::uint64_t acc0 = 0;
+            std::uint64_t acc1 = 0;
+            accumulate(data[2 * segment], secret_[0], secret_[1], acc0, acc1);
+            accumulate(data[2 * segment + 1], secret_[2], secret_[3], acc0, acc1);
+            acc0_[2 * step + segment] = acc0;
+            acc1_[2 * step + segment] = acc1;
         }
-        const std::uint64_t x = (acc0 + start_[0]) ^ merge_[0];
-        const std::uint64_t y = (acc1 + start_[1]) ^ merge_[1];
+    }
+
+    /// All steps were added. Each lane ends up with one pair of accumulators of one segment, so that all of them are merged at
+    /// once. `index` is the number of the first segment.
+    __device__ void finish(std::uint64_t index, std::uint64_t segments) {
+        fold<4>(16);
+        fold<2>(8);
+        fold<1>(4);
+        const int pair = lane_ % 4;
+        const std::uint64_t start0 =
+            pair == 0 ? kPrime32_3 : pair == 1 ? kPrime64_2 : pair == 2 ? kPrime64_4 : kPrime64_5;
+        const std::uint64_t start1 =
+            pair == 0 ? kPrime64_1 : pair == 1 ? kPrime64_3 : pair == 2 ? kPrime32_2 : kPrime32_1;
+        const std::uint64_t x = (acc0_[0] + start0) ^ secrets_[2 * kSegmentPieces + 2 * pair];
+        const std::uint64_t y = (acc1_[0] + start1) ^ secrets_[2 * kSegmentPieces + 2 * pair + 1];
         std::uint64_t merged = (x * y) ^ __umul64hi(x, y);
         merged += shuffle(merged, 2);
         merged += shuffle(merged, 1);
@@ -156,20 +166,46 @@ public:
         merged ^= merged >> 37;
         merged *= 0x165667919E3779F9u;
         merged ^= merged >> 32;
-        const std::uint64_t mine = index + (upper ? 1 : 0);
-        if (lane_ % 16 == 0 && mine < segments) {
+        const std::uint64_t mine = index + (lane_ / 16 * 4 + lane_ / 8 % 2 * 2 + lane_ / 4 % 2);
+        if (pair == 0 && mine < segments) {
             sum_ += mix64(merged + mine * kGoldenStep);
         }
     }
 
+    /// Of all that this lane has finished.
     [[nodiscard]] __device__ std::uint64_t sum() const { return sum_; }
 
 private:
+    // Of twice `kKept` segments each lane keeps the lower or the upper half, and gives the other to its neighbour.
+    template <int kKept>
+    __device__ void fold(int mask) {
+        const bool upper = (lane_ & mask) != 0;
+#pragma unroll
+        for (int i = 0; i < kKept; ++i) {
+            const std::uint64_t give0 = upper ? acc0_[i] : acc0_[i + kKept];
+            const std::uint64_t give1 = upper ? acc1_[i] : acc1_[i + kKept];
+            acc0_[i] = (upper ? acc0_[i + kKept] : acc0_[i]) + shuffle(give0, mask);
+            acc1_[i] = (upper ? acc1_[i + kKept] : acc1_[i]) + shuffle(give1, mask);
+        }
+    }
+
+    const std::uint64_t* secrets_;
     int lane_;
     std::uint64_t secret_[4];
-    std::uint64_t merge_[2];
-    std::uint64_t start_[2];
+    std::uint64_t acc0_[kSegments];
+    std::uint64_t acc1_[kSegments];
     std::uint64_t sum_ = 0;
+};
+
+/// Stands in where nothing is hashed.
+class NoHasher {
+public:
+    static constexpr int kBlocks = 5;
+
+    __device__ NoHasher(const std::uint64_t*, int) {}
+    __device__ void add(const uint4 (&)[kVectors], int) {}
+    __device__ void finish(std::uint64_t, std::uint64_t) {}
+    [[nodiscard]] __device__ std::uint64_t sum() const { return 0; }
 };
 
 // Adds up what all threads of all blocks have; the last block writes the digest and leaves the sink as it was.
@@ -179,7 +215,10 @@ __device__ void finish_hash(const HashSink& sink, std::uint64_t mine, std::int64
         block_sum = 0;
     }
     __syncthreads();
-    if (threadIdx.x % 16 == 0) {
+    for (int mask = 16; mask >= 4; mask /= 2) {
+        mine += shuffle(mine, mask);
+    }
+    if (threadIdx.x % 32 == 0) {
         atomicAdd(&block_sum, static_cast<unsigned long long>(mine));
     }
     __syncthreads();
@@ -193,8 +232,125 @@ __device__ void finish_hash(const HashSink& sink, std::uint64_t mine, std::int64
     }
 }
 
-template <Job kJob, bool kHash>
-__global__ void __launch_bounds__(kThreads) move(const __grid_constant__ DeviceProgramView program,
+/// Where a vector is read and where it is written.
+struct Move {
+    const char* source;
+    char* target;
+};
+
+/// A tile within one descriptor of at most one dimension, all of it in whole vectors: what nearly all tiles of real plans are. In
+/// registers.
+struct PlainTile {
+    static constexpr bool kWhole = true;  // every vector is a whole one
+
+    std::int64_t begin;
+    Divider run;
+    const char* source;
+    char* target;
+    std::int64_t source_stride;
+    std::int64_t target_stride;
+
+    __device__ PlainTile(const CopyDescriptor& d, const Bases& bases)
+        : begin(d.wire_begin),
+          run(d.run),
+          source(source_of(d, bases, d.source)),
+          target(target_of(d, bases, d.target)),
+          source_stride(d.rank > 0 ? d.dims[0].source_stride : 0),
+          target_stride(d.rank > 0 ? d.dims[0].target_stride : 0) {}
+
+    __device__ Move locate(std::int64_t at) const {
+        const auto offset = static_cast<std::uint32_t>(at - begin);
+        const std::uint32_t row = run.quotient(offset);
+        const std::uint32_t in_run = offset - row * run.divisor;
+        return {source + static_cast<std::int64_t>(row) * source_stride + in_run,
+                target + static_cast<std::int64_t>(row) * target_stride + in_run};
+    }
+};
+
+// Nulls for what is no whole vector. Not inlined: the registers are for plain tiles.
+__device__ __noinline__ Move locate_any(const DeviceProgramView& program, const Bases& bases, std::uint32_t low,
+                                        std::uint32_t high, std::int64_t at) {
+    if (at >= program.wire_bytes) {
+        return {nullptr, nullptr};
+    }
+    const CopyDescriptor& d = *find(program, low, high, at);
+    if (d.unit != 16) {
+        return {nullptr, nullptr};
+    }
+    const CopyDescriptor::Place place = d.place(static_cast<std::uint32_t>(at - d.wire_begin));
+    return {source_of(d, bases, place.source), target_of(d, bases, place.target)};
+}
+
+/// Any tile: each vector looks for its descriptor.
+struct AnyTile {
+    static constexpr bool kWhole = false;
+
+    const DeviceProgramView& program;
+    const Bases& bases;
+    std::uint32_t low, high;
+
+    __device__ Move locate(std::int64_t at) const { return locate_any(program, bases, low, high, at); }
+};
+
+template <Job kJob, class Tile>
+__device__ void load_step(const Tile& tile, std::int64_t begin, uint4 (&data)[kVectors], char* (&to)[kVectors]) {
+    Move moves[kVectors];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+        moves[k] = tile.locate(begin + k * 512);
+    }
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+        const char* from = kJob == Job::kHashTarget ? moves[k].target : moves[k].source;
+        if (Tile::kWhole || from != nullptr) {
+            data[k] = *reinterpret_cast<const uint4*>(from);
+        }
+        to[k] = moves[k].target;
+    }
+    if constexpr (!Tile::kWhole) {
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k) {
+            if (to[k] == nullptr) {
+                data[k] = begin + k * 512 < tile.program.wire_bytes
+                              ? move_pieces<kJob>(tile.program, tile.low, tile.high, tile.bases, begin + k * 512)
+                              : make_uint4(0, 0, 0, 0);
+            }
+        }
+    }
+}
+
+// The warp's part of a tile. `begin` is the lane's first byte.
+template <Job kJob, class Tile, class Hasher>
+__device__ __forceinline__ void move_tile(const Tile& tile, std::int64_t begin, Hasher& hasher) {
+    uint4 data[kVectors];
+    char* to[kVectors];
+    load_step<kJob>(tile, begin, data, to);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+        uint4 next[kVectors];
+        char* next_to[kVectors];
+        if (step + 1 < kSteps) {
+            load_step<kJob>(tile, begin + (step + 1) * kStepBytes, next, next_to);
+        }
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k) {
+            if (kJob == Job::kCopy && (Tile::kWhole || to[k] != nullptr)) {
+                *reinterpret_cast<uint4*>(to[k]) = data[k];
+            }
+        }
+        hasher.add(data, step);
+        if (step + 1 < kSteps) {
+#pragma unroll
+            for (int k = 0; k < kVectors; ++k) {
+                data[k] = next[k];
+                to[k] = next_to[k];
+            }
+        }
+    }
+}
+
+template <Job kJob, class Hasher>
+__global__ void __launch_bounds__(kThreads, Hasher::kBlocks) move(const __grid_constant__ DeviceProgramView program,
                                                  const __grid_constant__ Bases bases,
                                                  const __grid_constant__ HashSink sink,
                                                  std::uint32_t tiles_per_block) {
@@ -204,7 +360,8 @@ __global__ void __launch_bounds__(kThreads) move(const __grid_constant__ DeviceP
     std::uint32_t held = kNone;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    SegmentHasher hasher(kHash ? sink.secrets : nullptr, lane);
+    Hasher hasher(sink.secrets, lane);
+    const std::uint64_t segments = (static_cast<std::uint64_t>(program.wire_bytes) + 1023) / 1024;
 
     const std::uint32_t begin = blockIdx.x * tiles_per_block;
     const std::uint32_t end = min(begin + tiles_per_block, program.tile_count);
@@ -222,97 +379,80 @@ __global__ void __launch_bounds__(kThreads) move(const __grid_constant__ DeviceP
             held = low;
         }
         const std::int64_t warp_begin = tile * CopyProgram::kTileBytes + warp * kWarpBytes;
-        uint4 data[kVectors];
-        char* target[kVectors];
-#pragma unroll
-        for (int k = 0; k < kVectors; ++k) {
-            data[k] = make_uint4(0, 0, 0, 0);
-            target[k] = nullptr;
-            const std::int64_t at = warp_begin + k * 512 + lane * 16;
-            if (at >= program.wire_bytes) {
-                continue;
-            }
-            const CopyDescriptor* d = at < first.wire_end() ? &first : find(program, low, high, at);
-            if (d->unit == 16) {
-                const CopyDescriptor::Place place = d->place(static_cast<std::uint32_t>(at - d->wire_begin));
-                if (kJob != Job::kHashTarget) {
-                    data[k] = *reinterpret_cast<const uint4*>(source_of(*d, bases, place.source));
-                    target[k] = target_of(*d, bases, place.target);
-                } else {
-                    data[k] = *reinterpret_cast<const uint4*>(target_of(*d, bases, place.target));
-                }
-            } else {
-                data[k] = move_pieces<kJob>(program, low, high, bases, at);
-            }
+        if (warp_begin >= program.wire_bytes) {
+            continue;
         }
-        if (kJob == Job::kCopy) {
-#pragma unroll
-            for (int k = 0; k < kVectors; ++k) {
-                if (target[k] != nullptr) {
-                    *reinterpret_cast<uint4*>(target[k]) = data[k];
-                }
-            }
+        if (warp_begin + kWarpBytes <= first.wire_end() && first.unit == 16 && first.rank <= 1) {
+            move_tile<kJob>(PlainTile(first, bases), warp_begin + lane * 16, hasher);
+        } else {
+            move_tile<kJob>(AnyTile{program, bases, low, high}, warp_begin + lane * 16, hasher);
         }
-        if (kHash) {
-            hasher.add(data, static_cast<std::uint64_t>(warp_begin) / 1024,
-                       (static_cast<std::uint64_t>(program.wire_bytes) + 1023) / 1024);
-        }
+        hasher.finish(static_cast<std::uint64_t>(warp_begin) / 1024, segments);
     }
-    if (kHash) {
+    if (!std::is_same_v<Hasher, NoHasher>) {
         finish_hash(sink, hasher.sum(), program.wire_bytes);
     }
 }
 
-template <class T>
-__device__ T load_bytes(const char* from) {
-    T out;
-    memcpy(&out, from, sizeof(T));
-    return out;
+// Widening and narrowing between f32 and f64 as processors do it: a NaN keeps its sign and the upper part of its payload.
+__device__ double to_double(float value) {
+    const std::uint32_t bits = __float_as_uint(value);
+    const std::uint64_t nan = static_cast<std::uint64_t>(bits & 0x80000000u) << 32 | 0x7FF8000000000000u |
+                              static_cast<std::uint64_t>(bits & 0x7FFFFFu) << 29;
+    return value != value ? __longlong_as_double(static_cast<long long>(nan)) : static_cast<double>(value);
+}
+__device__ float quiet_float(double nan) {
+    const auto bits = static_cast<std::uint64_t>(__double_as_longlong(nan));
+    return __uint_as_float((static_cast<std::uint32_t>(bits >> 32) & 0x80000000u) | 0x7FC00000u |
+                           (static_cast<std::uint32_t>(bits >> 29) & 0x7FFFFFu));
 }
 
-// An element of any of the four types, which all others can be widened to exactly.
-__device__ double load_element(DType type, const char* bytes) {
+__device__ std::uint64_t load_bits(const char* bytes, int size) {
     std::uint64_t bits = 0;
-    const int size = type == DType::kF64 ? 8 : type == DType::kF32 ? 4 : 2;
     for (int i = 0; i < size; ++i) {
         bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
     }
-    switch (type) {
-        case DType::kF64:
-            return __longlong_as_double(static_cast<long long>(bits));
-        case DType::kF32:
-            return __uint_as_float(static_cast<unsigned>(bits));
-        case DType::kF16:
-            return f32_from_f16(static_cast<std::uint16_t>(bits));
-        default:
-            return f32_from_bf16(static_cast<std::uint16_t>(bits));
-    }
+    return bits;
 }
 
-__device__ std::uint64_t narrowed(DType from, DType to, double value) {
-    // From 32 bits or fewer one rounding does; only an f64 has to be kept from being rounded twice.
-    const bool wide = from == DType::kF64;
+// One element of any two of the four types that convert into each other, as bits.
+__device__ std::uint64_t converted(DType from, DType to, std::uint64_t bits) {
+    if (from == DType::kF64) {
+        const double value = __longlong_as_double(static_cast<long long>(bits));
+        if (value != value) {
+            const float nan = quiet_float(value);
+            return to == DType::kF32 ? __float_as_uint(nan) : to == DType::kF16 ? f16_from_f32(nan) : bf16_from_f32(nan);
+        }
+        // Rounded once, also to 16 bits.
+        return to == DType::kF32   ? __float_as_uint(static_cast<float>(value))
+               : to == DType::kF16 ? f16_from_f64(value)
+                                   : bf16_from_f64(value);
+    }
+    const float value = from == DType::kF32   ? __uint_as_float(static_cast<unsigned>(bits))
+                        : from == DType::kF16 ? f32_from_f16(static_cast<std::uint16_t>(bits))
+                                              : f32_from_bf16(static_cast<std::uint16_t>(bits));
     switch (to) {
         case DType::kF64:
-            return static_cast<std::uint64_t>(__double_as_longlong(value));
+            return static_cast<std::uint64_t>(__double_as_longlong(to_double(value)));
         case DType::kF32:
-            return __float_as_uint(static_cast<float>(value));
+            return __float_as_uint(value);
         case DType::kF16:
-            return wide ? f16_from_f64(value) : f16_from_f32(static_cast<float>(value));
+            return f16_from_f32(value);
         default:
-            return wide ? bf16_from_f64(value) : bf16_from_f32(static_cast<float>(value));
+            return bf16_from_f32(value);
     }
 }
 
 // All elements that begin within 8 bytes of the wire form, one by one, wherever they lie.
-__device__ __noinline__ void convert_pieces(const DeviceProgramView& program, std::uint32_t low, std::uint32_t high,
-                                            const Bases& bases, std::int64_t begin) {
+__device__ __noinline__ void convert_pieces(const DeviceProgramView& program, const Bases& bases, std::uint32_t low,
+                                            std::uint32_t high, std::int64_t begin) {
     const std::int64_t end = begin + 8 < program.wire_bytes ? begin + 8 : program.wire_bytes;
     for (std::int64_t at = begin; at < end;) {
         const CopyDescriptor& d = *find(program, low, high, at);
         const auto offset = static_cast<std::uint32_t>(at - d.wire_begin);
-        if (offset % d.wire_item != 0) {
-            at += d.wire_item - offset % d.wire_item;  // the rest of one that began before
+        const std::uint32_t item = 1u << d.wire_shift;
+        if (offset % item != 0) {
+            at += item - offset % item;  // the rest of one that began before
             continue;
         }
         const CopyDescriptor::Place place = d.place(offset);
@@ -321,12 +461,12 @@ __device__ __noinline__ void convert_pieces(const DeviceProgramView& program, st
         if (d.conversion == Conversion::kNone) {
             *target = *source;
         } else {
-            const std::uint64_t bits = narrowed(d.from, d.to, load_element(d.from, source));
-            for (int i = 0; i < d.target_item; ++i) {
+            const std::uint64_t bits = converted(d.from, d.to, load_bits(source, 1 << d.source_shift));
+            for (int i = 0; i < 1 << d.target_shift; ++i) {
                 target[i] = static_cast<char>(bits >> (8 * i));
             }
         }
-        at += d.wire_item;
+        at += item;
     }
 }
 
@@ -345,6 +485,75 @@ __device__ uint4 widen4(const uint2& narrow, Widen&& widen) {
     return make_uint4(bits(narrow.x & 0xFFFFu), bits(narrow.x >> 16), bits(narrow.y & 0xFFFFu), bits(narrow.y >> 16));
 }
 
+/// Half a vector of the wire form and what it becomes.
+template <Conversion kConversion>
+struct Converter {
+    static constexpr bool kNarrows = kConversion == Conversion::kF32Bf16 || kConversion == Conversion::kF32F16;
+    using From = std::conditional_t<kNarrows, uint4, uint2>;
+    using To = std::conditional_t<kNarrows || kConversion == Conversion::kNone, uint2, uint4>;
+
+    static __device__ To apply(const From& from) {
+        if constexpr (kConversion == Conversion::kF32Bf16) {
+            return narrow4(from, [](float f) { return bf16_from_f32(f); });
+        } else if constexpr (kConversion == Conversion::kF32F16) {
+            return narrow4(from, [](float f) { return f16_from_f32(f); });
+        } else if constexpr (kConversion == Conversion::kBf16F32) {
+            return widen4(from, [](std::uint16_t h) { return f32_from_bf16(h); });
+        } else if constexpr (kConversion == Conversion::kF16F32) {
+            return widen4(from, [](std::uint16_t h) { return f32_from_f16(h); });
+        } else {
+            return from;
+        }
+    }
+};
+
+constexpr int kConvertTurns = static_cast<int>(CopyProgram::kTileBytes) / (kThreads * 8);
+constexpr int kConvertAtOnce = 8;
+
+// A tile within one descriptor, in whole halves of vectors.
+template <Conversion kConversion>
+__device__ void convert_tile(const CopyDescriptor& d, const Bases& bases, std::int64_t begin) {
+    using C = Converter<kConversion>;
+    for (int turn = 0; turn < kConvertTurns; turn += kConvertAtOnce) {
+        typename C::From data[kConvertAtOnce];
+        char* to[kConvertAtOnce];
+#pragma unroll
+        for (int k = 0; k < kConvertAtOnce; ++k) {
+            const std::int64_t at = begin + ((turn + k) * kThreads + static_cast<int>(threadIdx.x)) * 8;
+            const CopyDescriptor::Place place = d.place(static_cast<std::uint32_t>(at - d.wire_begin));
+            data[k] = *reinterpret_cast<const typename C::From*>(source_of(d, bases, place.source));
+            to[k] = target_of(d, bases, place.target);
+        }
+#pragma unroll
+        for (int k = 0; k < kConvertAtOnce; ++k) {
+            *reinterpret_cast<typename C::To*>(to[k]) = C::apply(data[k]);
+        }
+    }
+}
+
+template <Conversion kConversion>
+__device__ void convert_half(const char* source, char* target) {
+    using C = Converter<kConversion>;
+    *reinterpret_cast<typename C::To*>(target) = C::apply(*reinterpret_cast<const typename C::From*>(source));
+}
+
+// Calls `visit` with the conversion as a type.
+template <class Visit>
+__device__ void with_conversion(Conversion conversion, Visit&& visit) {
+    switch (conversion) {
+        case Conversion::kF32Bf16:
+            return visit(std::integral_constant<Conversion, Conversion::kF32Bf16>());
+        case Conversion::kF32F16:
+            return visit(std::integral_constant<Conversion, Conversion::kF32F16>());
+        case Conversion::kBf16F32:
+            return visit(std::integral_constant<Conversion, Conversion::kBf16F32>());
+        case Conversion::kF16F32:
+            return visit(std::integral_constant<Conversion, Conversion::kF16F32>());
+        default:
+            return visit(std::integral_constant<Conversion, Conversion::kNone>());
+    }
+}
+
 // A program that converts: 8 bytes of the wire form at a time, 16 of the wider side.
 __global__ void __launch_bounds__(kThreads) convert(const __grid_constant__ DeviceProgramView program,
                                                     const __grid_constant__ Bases bases,
@@ -355,6 +564,7 @@ __global__ void __launch_bounds__(kThreads) convert(const __grid_constant__ Devi
     for (std::uint32_t tile = begin; tile < end; ++tile) {
         const std::uint32_t low = program.tiles[tile];
         const std::uint32_t high = program.tiles[tile + 1];
+        const std::int64_t tile_begin = tile * CopyProgram::kTileBytes;
         __syncthreads();
         constexpr int kParts = sizeof(CopyDescriptor) / 16;
         if (static_cast<int>(threadIdx.x) < kParts) {
@@ -362,41 +572,27 @@ __global__ void __launch_bounds__(kThreads) convert(const __grid_constant__ Devi
                 reinterpret_cast<const uint4*>(program.descriptors + low)[threadIdx.x];
         }
         __syncthreads();
-        constexpr int kTurns = static_cast<int>(CopyProgram::kTileBytes) / (kThreads * 8);
-#pragma unroll
-        for (int k = 0; k < kTurns; ++k) {
-            const std::int64_t at = tile * CopyProgram::kTileBytes + (k * kThreads + threadIdx.x) * 8;
+        if (first.unit >= 8 && tile_begin + CopyProgram::kTileBytes <= first.wire_end()) {
+            with_conversion(first.conversion, [&](auto conversion) {
+                convert_tile<decltype(conversion)::value>(first, bases, tile_begin);
+            });
+            continue;
+        }
+        for (int turn = 0; turn < kConvertTurns; ++turn) {
+            const std::int64_t at = tile_begin + (turn * kThreads + static_cast<int>(threadIdx.x)) * 8;
             if (at >= program.wire_bytes) {
-                continue;
+                break;
             }
-            const CopyDescriptor& d = at < first.wire_end() ? first : *find(program, low, high, at);
+            const CopyDescriptor& d = *find(program, low, high, at);
             if (d.unit < 8) {
-                convert_pieces(program, low, high, bases, at);
+                convert_pieces(program, bases, low, high, at);
                 continue;
             }
             const CopyDescriptor::Place place = d.place(static_cast<std::uint32_t>(at - d.wire_begin));
-            const char* source = source_of(d, bases, place.source);
-            char* target = target_of(d, bases, place.target);
-            switch (d.conversion) {
-                case Conversion::kF32Bf16:
-                    *reinterpret_cast<uint2*>(target) = narrow4(*reinterpret_cast<const uint4*>(source),
-                                                                [](float f) { return bf16_from_f32(f); });
-                    break;
-                case Conversion::kF32F16:
-                    *reinterpret_cast<uint2*>(target) = narrow4(*reinterpret_cast<const uint4*>(source),
-                                                                [](float f) { return f16_from_f32(f); });
-                    break;
-                case Conversion::kBf16F32:
-                    *reinterpret_cast<uint4*>(target) = widen4(*reinterpret_cast<const uint2*>(source),
-                                                               [](std::uint16_t h) { return f32_from_bf16(h); });
-                    break;
-                case Conversion::kF16F32:
-                    *reinterpret_cast<uint4*>(target) = widen4(*reinterpret_cast<const uint2*>(source),
-                                                               [](std::uint16_t h) { return f32_from_f16(h); });
-                    break;
-                default:
-                    *reinterpret_cast<uint2*>(target) = *reinterpret_cast<const uint2*>(source);
-            }
+            with_conversion(d.conversion, [&](auto conversion) {
+                convert_half<decltype(conversion)::value>(source_of(d, bases, place.source),
+                                                          target_of(d, bases, place.target));
+            });
         }
     }
 }
@@ -427,10 +623,10 @@ Status launch_copy(const DeviceProgramView& program, const RunBases& bases, cons
     if (program.converts) {
         convert<<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), grid.tiles_per_block);
     } else if (hash != nullptr) {
-        move<Job::kCopy, true>
+        move<Job::kCopy, SegmentHasher>
             <<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), *hash, grid.tiles_per_block);
     } else {
-        move<Job::kCopy, false>
+        move<Job::kCopy, NoHasher>
             <<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), HashSink{}, grid.tiles_per_block);
     }
     return from_cuda(cudaGetLastError(), "launching a copy kernel");
@@ -444,10 +640,10 @@ Status launch_hash(const DeviceProgramView& program, const RunBases& bases, Copy
     }
     const Grid grid = grid_for(program.tile_count);
     if (side == CopySide::kSource) {
-        move<Job::kHashSource, true>
+        move<Job::kHashSource, SegmentHasher>
             <<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), hash, grid.tiles_per_block);
     } else {
-        move<Job::kHashTarget, true>
+        move<Job::kHashTarget, SegmentHasher>
             <<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), hash, grid.tiles_per_block);
     }
     return from_cuda(cudaGetLastError(), "launching a checksum kernel");

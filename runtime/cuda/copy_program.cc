@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace sluice {
@@ -31,6 +32,10 @@ Conversion conversion_of(DType from, DType to) {
     return Conversion::kOther;
 }
 
+std::uint8_t shift_of(DType type) {
+    return static_cast<std::uint8_t>(std::countr_zero(static_cast<std::uint64_t>(size_of(type))));
+}
+
 /// One copy in the form of descriptors: runs that are contiguous on both sides, and dimensions over them.
 class Splitter {
 public:
@@ -42,9 +47,9 @@ public:
         if (converts) {
             base_.from = asked.from;
             base_.to = asked.to;
-            base_.source_item = static_cast<std::uint8_t>(size_of(asked.from));
-            base_.target_item = static_cast<std::uint8_t>(size_of(asked.to));
-            base_.wire_item = std::min(base_.source_item, base_.target_item);
+            base_.source_shift = shift_of(asked.from);
+            base_.target_shift = shift_of(asked.to);
+            base_.wire_shift = std::min(base_.source_shift, base_.target_shift);
             program.converts = true;
         }
         // The walking order is kept: dimensions are merged with their neighbours only.
@@ -59,7 +64,7 @@ public:
             run_ *= dims_.back().size;
             dims_.pop_back();
         }
-        run_ *= base_.wire_item;
+        run_ <<= base_.wire_shift;
     }
 
     void emit_all() {
@@ -76,7 +81,7 @@ private:
     };
 
     [[nodiscard]] std::int64_t target_item() const {
-        return base_.conversion == Conversion::kNone ? asked_.copy.item : base_.target_item;
+        return base_.conversion == Conversion::kNone ? asked_.copy.item : std::int64_t{1} << base_.target_shift;
     }
 
     void add_dimension(const Dimension& dim) {
@@ -108,8 +113,8 @@ private:
         }
         if (first == dims_.size()) {
             for (std::int64_t at = 0; at < run_; at += kMostBytes) {
-                const std::int64_t elements = at / base_.wire_item;
-                put(first, source + elements * base_.source_item, target + elements * base_.target_item,
+                const std::int64_t elements = at >> base_.wire_shift;
+                put(first, source + (elements << base_.source_shift), target + (elements << base_.target_shift),
                     std::min(kMostBytes, run_ - at), 1);
             }
             return;
@@ -159,12 +164,12 @@ private:
         } else {
             // Half a vector of the wire form: a whole one of the wider side, as in all conversions that have a fast way.
             const std::int64_t half = kVector / 2;
-            const auto aligned = [&](std::int64_t side, std::int64_t item) {
-                return side % (item == out.wire_item ? half : kVector) == 0;
+            const auto aligned = [&](std::int64_t side, std::uint8_t shift) {
+                return side % (shift == out.wire_shift ? half : kVector) == 0;
             };
             const bool fast = out.conversion != Conversion::kOther && wide % half == 0 &&
-                              aligned(source_side, out.source_item) && aligned(target_side, out.target_item);
-            out.unit = fast ? static_cast<std::uint8_t>(half) : out.wire_item;
+                              aligned(source_side, out.source_shift) && aligned(target_side, out.target_shift);
+            out.unit = static_cast<std::uint8_t>(fast ? half : std::int64_t{1} << out.wire_shift);
         }
         out.wire_bytes = static_cast<std::uint32_t>(bytes);
         program_.wire_bytes += bytes;

@@ -28,7 +28,7 @@ struct ProgramCopy {
 /// that reaches into it. Made at set-up, by host code alone; what kernels see is a copy of it in device memory.
 struct CopyProgram {
     /// What one block of a kernel moves in one turn.
-    static constexpr std::int64_t kTileBytes = 16 << 10;
+    static constexpr std::int64_t kTileBytes = 32 << 10;
 
     std::vector<CopyDescriptor> descriptors;
     std::vector<std::uint32_t> tiles;  ///< One more than there are tiles; the last is the last descriptor.
