@@ -73,8 +73,8 @@ Status measure(const Rig& rig, const GpuKernelOptions& options, const std::strin
     for (int i = 0; i < options.repetitions + 3; ++i) {
         const auto half = static_cast<std::size_t>(moved / 2);
         SLUICE_ASSIGN_OR_RETURN(const double raw, rig.time([&](const CudaStream& stream) {
-                                    return copy_async(rig.target.data(), rig.source.data(), half, stream);
-                                }));
+            return copy_async(rig.target.data(), rig.source.data(), half, stream);
+        }));
         SLUICE_ASSIGN_OR_RETURN(const double took, rig.time(launch));
         if (i >= 3) {
             rates.push_back(static_cast<double>(moved) / took);
@@ -99,8 +99,8 @@ std::vector<ProgramCopy> strided_pieces(const Rig& rig, std::int64_t bytes, std:
         ProgramCopy one;
         const std::int64_t source_step = strided_source ? 2 * run : run;
         const std::int64_t target_step = strided_target ? 2 * run : run;
-        one.copy = {at / run * source_step, at / run * target_step, run, Dims{rows}, Dims{source_step},
-                    Dims{target_step}};
+        one.copy = {at / run * source_step, at / run * target_step, run, Dims{rows},
+                    Dims{source_step},      Dims{target_step}};
         one.source = rig.source.data();
         one.target = rig.target.data();
         copies.push_back(std::move(one));
@@ -132,8 +132,7 @@ Status check_copy(const Rig& rig, const std::vector<ProgramCopy>& copies, const 
         const bool converts = one.from != one.to;
         std::vector<std::byte> source(extent(one.copy.src_strides, one.copy.item));
         std::vector<std::byte> target(extent(one.copy.dst_strides, converts ? size_of(one.to) : one.copy.item));
-        SLUICE_RETURN_IF_ERROR(
-            copy_async(source.data(), one.source + one.copy.src_offset, source.size(), rig.stream));
+        SLUICE_RETURN_IF_ERROR(copy_async(source.data(), one.source + one.copy.src_offset, source.size(), rig.stream));
         SLUICE_RETURN_IF_ERROR(copy_async(target.data(), one.target + one.copy.dst_offset, target.size(), rig.stream));
         SLUICE_RETURN_IF_ERROR(rig.stream.wait());
         std::vector<std::byte> expected = target;
@@ -155,8 +154,9 @@ Status measure_program(Rig& rig, const GpuKernelOptions& options, const std::str
                        const std::vector<ProgramCopy>& copies, std::int64_t moved, nlohmann::json& rows) {
     SLUICE_ASSIGN_OR_RETURN(const DeviceProgramView program, compiled(rig, copies));
     SLUICE_RETURN_IF_ERROR(check_copy(rig, copies, program).with_context(name));
-    return measure(rig, options, name, moved,
-                   [&](const CudaStream& stream) { return launch_copy(program, {}, nullptr, stream.handle()); }, rows);
+    return measure(
+        rig, options, name, moved,
+        [&](const CudaStream& stream) { return launch_copy(program, {}, nullptr, stream.handle()); }, rows);
 }
 
 }  // namespace
@@ -179,9 +179,9 @@ Status bench_gpu_copy(const GpuKernelOptions& options, nlohmann::json& rows) {
     }
     for (const std::int64_t piece : {1536, 16 << 10}) {
         auto copies = strided_pieces(rig, std::min(bytes, 100'000 * piece), 768, piece, true, false);
-        SLUICE_RETURN_IF_ERROR(measure_program(
-            rig, options, fmt::format("pack 768B, {} pieces", copies.size()), copies,
-            2 * static_cast<std::int64_t>(copies.size()) * copies.front().copy.bytes(), rows));
+        SLUICE_RETURN_IF_ERROR(
+            measure_program(rig, options, fmt::format("pack 768B, {} pieces", copies.size()), copies,
+                            2 * static_cast<std::int64_t>(copies.size()) * copies.front().copy.bytes(), rows));
     }
     // 64 MiB, as one chunk is: the launch counts too.
     const auto chunk = strided_pieces(rig, 64 << 20, 768, kPiece, true, false);
@@ -217,10 +217,10 @@ Status bench_gpu_copy(const GpuKernelOptions& options, nlohmann::json& rows) {
             one.target = rig.target.data();
             one.from = cast.from;
             one.to = cast.to;
-            SLUICE_RETURN_IF_ERROR(measure_program(
-                rig, options,
-                fmt::format("cast {} to {}{}", to_string(cast.from), to_string(cast.to), strided ? ", rows of 384" : ""),
-                {one}, elements / row * row * 6, rows));
+            SLUICE_RETURN_IF_ERROR(measure_program(rig, options,
+                                                   fmt::format("cast {} to {}{}", to_string(cast.from),
+                                                               to_string(cast.to), strided ? ", rows of 384" : ""),
+                                                   {one}, elements / row * row * 6, rows));
         }
     }
     return ok_status();
@@ -238,11 +238,11 @@ Status bench_gpu_quantise(const GpuKernelOptions& options, nlohmann::json& rows)
         job.values = rig.target.data();
         const std::int64_t elements = job.matrices * job.rows * job.columns;
         job.scales = reinterpret_cast<float*>(rig.target.data() + elements);
-        const std::int64_t scales = elements / (kQuantiseBlock * kQuantiseBlock) * static_cast<std::int64_t>(sizeof(float));
-        SLUICE_RETURN_IF_ERROR(
-            measure(rig, options, fmt::format("quantise {}", to_string(from)),
-                    elements * (size_of(from) + 1) + scales,
-                    [&](const CudaStream& stream) { return launch_quantise(job, stream.handle()); }, rows));
+        const std::int64_t scales =
+            elements / (kQuantiseBlock * kQuantiseBlock) * static_cast<std::int64_t>(sizeof(float));
+        SLUICE_RETURN_IF_ERROR(measure(
+            rig, options, fmt::format("quantise {}", to_string(from)), elements * (size_of(from) + 1) + scales,
+            [&](const CudaStream& stream) { return launch_quantise(job, stream.handle()); }, rows));
     }
     return ok_status();
 }
@@ -256,12 +256,14 @@ Status bench_gpu_checksum(const GpuKernelOptions& options, nlohmann::json& rows)
         const HashSink& sink = rig.hash->sink();
         SLUICE_RETURN_IF_ERROR(measure(
             rig, options, fmt::format("checksum of runs of {}", format_bytes(run)), bytes,
-            [&](const CudaStream& stream) { return launch_hash(program, {}, CopySide::kSource, sink, stream.handle()); },
+            [&](const CudaStream& stream) {
+                return launch_hash(program, {}, CopySide::kSource, sink, stream.handle());
+            },
             rows));
         const std::uint64_t alone = rig.hash->digest();
-        SLUICE_RETURN_IF_ERROR(
-            measure(rig, options, fmt::format("pack with checksum, runs of {}", format_bytes(run)), 2 * bytes,
-                    [&](const CudaStream& stream) { return launch_copy(program, {}, &sink, stream.handle()); }, rows));
+        SLUICE_RETURN_IF_ERROR(measure(
+            rig, options, fmt::format("pack with checksum, runs of {}", format_bytes(run)), 2 * bytes,
+            [&](const CudaStream& stream) { return launch_copy(program, {}, &sink, stream.handle()); }, rows));
         if (rig.hash->digest() != alone) {
             return Status(StatusCode::kMismatch, "a packed copy has another checksum than its source");
         }

@@ -8,7 +8,7 @@ namespace sluice {
 /// f32 to f8e4m3 (finite values only, as in PyTorch's float8_e4m3fn) by round to nearest even. Beyond 448 it saturates; a NaN of any
 /// sign becomes 0x7F. The processor's and the GPU's results are equal.
 constexpr std::uint8_t f8e4m3_from_f32(float value) {
-    constexpr std::uint32_t kLargest = 0x7E;            // 448
+    constexpr std::uint32_t kLargest = 0x7E;               // 448
     constexpr std::uint32_t kSmallestNormal = 121u << 23;  // 2^-6
     // The addition puts the last bit of a subnormal, 2^-9, at the end of the mantissa, and the processor rounds.
     constexpr float kSubnormalMagic = 16384.0F;

@@ -1,7 +1,6 @@
-#include "runtime/cuda/copy_kernels.h"
-
 #include "runtime/base/float_bits.h"
 #include "runtime/base/mix64.h"
+#include "runtime/cuda/copy_kernels.h"
 #include "runtime/cuda/copy_program.h"
 #include "runtime/cuda/cuda_status.h"
 #include "runtime/cuda/segment_secrets.h"
@@ -153,10 +152,14 @@ public:
         fold<2>(8);
         fold<1>(4);
         const int pair = lane_ % 4;
-        const std::uint64_t start0 =
-            pair == 0 ? kPrime32_3 : pair == 1 ? kPrime64_2 : pair == 2 ? kPrime64_4 : kPrime64_5;
-        const std::uint64_t start1 =
-            pair == 0 ? kPrime64_1 : pair == 1 ? kPrime64_3 : pair == 2 ? kPrime32_2 : kPrime32_1;
+        const std::uint64_t start0 = pair == 0   ? kPrime32_3
+                                     : pair == 1 ? kPrime64_2
+                                     : pair == 2 ? kPrime64_4
+                                                 : kPrime64_5;
+        const std::uint64_t start1 = pair == 0   ? kPrime64_1
+                                     : pair == 1 ? kPrime64_3
+                                     : pair == 2 ? kPrime32_2
+                                                 : kPrime32_1;
         const std::uint64_t x = (acc0_[0] + start0) ^ secrets_[2 * kSegmentPieces + 2 * pair];
         const std::uint64_t y = (acc1_[0] + start1) ^ secrets_[2 * kSegmentPieces + 2 * pair + 1];
         std::uint64_t merged = (x * y) ^ __umul64hi(x, y);
@@ -350,10 +353,9 @@ __device__ __forceinline__ void move_tile(const Tile& tile, std::int64_t begin, 
 }
 
 template <Job kJob, class Hasher>
-__global__ void __launch_bounds__(kThreads, Hasher::kBlocks) move(const __grid_constant__ DeviceProgramView program,
-                                                 const __grid_constant__ Bases bases,
-                                                 const __grid_constant__ HashSink sink,
-                                                 std::uint32_t tiles_per_block) {
+__global__ void __launch_bounds__(kThreads, Hasher::kBlocks)
+    move(const __grid_constant__ DeviceProgramView program, const __grid_constant__ Bases bases,
+         const __grid_constant__ HashSink sink, std::uint32_t tiles_per_block) {
     // The descriptor that most of a tile, or all of it, lies in.
     __shared__ CopyDescriptor first;
     constexpr std::uint32_t kNone = ~0u;
@@ -421,7 +423,9 @@ __device__ std::uint64_t converted(DType from, DType to, std::uint64_t bits) {
         const double value = __longlong_as_double(static_cast<long long>(bits));
         if (value != value) {
             const float nan = quiet_float(value);
-            return to == DType::kF32 ? __float_as_uint(nan) : to == DType::kF16 ? f16_from_f32(nan) : bf16_from_f32(nan);
+            return to == DType::kF32   ? __float_as_uint(nan)
+                   : to == DType::kF16 ? f16_from_f32(nan)
+                                       : bf16_from_f32(nan);
         }
         // Rounded once, also to 16 bits.
         return to == DType::kF32   ? __float_as_uint(static_cast<float>(value))
@@ -473,8 +477,8 @@ __device__ __noinline__ void convert_pieces(const DeviceProgramView& program, co
 template <class Narrow>
 __device__ uint2 narrow4(const uint4& wide, Narrow&& narrow) {
     const auto two = [&](unsigned a, unsigned b) {
-        return static_cast<unsigned>(narrow(__uint_as_float(a))) |
-               static_cast<unsigned>(narrow(__uint_as_float(b))) << 16;
+        return static_cast<unsigned>(narrow(__uint_as_float(a))) | static_cast<unsigned>(narrow(__uint_as_float(b)))
+                                                                       << 16;
     };
     return make_uint2(two(wide.x, wide.y), two(wide.z, wide.w));
 }
@@ -555,9 +559,9 @@ __device__ void with_conversion(Conversion conversion, Visit&& visit) {
 }
 
 // A program that converts: 8 bytes of the wire form at a time, 16 of the wider side.
-__global__ void __launch_bounds__(kThreads) convert(const __grid_constant__ DeviceProgramView program,
-                                                    const __grid_constant__ Bases bases,
-                                                    std::uint32_t tiles_per_block) {
+__global__ void __launch_bounds__(kThreads)
+    convert(const __grid_constant__ DeviceProgramView program, const __grid_constant__ Bases bases,
+            std::uint32_t tiles_per_block) {
     __shared__ CopyDescriptor first;
     const std::uint32_t begin = blockIdx.x * tiles_per_block;
     const std::uint32_t end = min(begin + tiles_per_block, program.tile_count);

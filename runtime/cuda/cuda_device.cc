@@ -170,9 +170,8 @@ Result<std::unique_ptr<Device>> open_cuda_device(int ordinal, int lanes) {
     }
     const auto count = static_cast<int>(state.devices.size());
     if (ordinal < 0 || ordinal >= count) {
-        return invalid_argument(
-            fmt::format("there is no CUDA device {}: this machine shows {}, from 0; look at CUDA_VISIBLE_DEVICES",
-                        ordinal, count));
+        return invalid_argument(fmt::format(
+            "there is no CUDA device {}: this machine shows {}, from 0; look at CUDA_VISIBLE_DEVICES", ordinal, count));
     }
     return OpenDevice::open(ordinal, lanes);
 }

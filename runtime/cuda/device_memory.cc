@@ -5,9 +5,9 @@
 #include "runtime/services/log.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <cstring>
-#include <fmt/format.h>
 
 namespace sluice {
 namespace {

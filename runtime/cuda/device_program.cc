@@ -38,11 +38,11 @@ Result<DeviceProgramView> upload_program(const CopyProgram& program, UploadArena
     if (program.descriptors.empty()) {
         return view;
     }
-    SLUICE_ASSIGN_OR_RETURN(const std::byte* descriptors,
-                            arena.upload(program.descriptors.data(),
-                                         program.descriptors.size() * sizeof(CopyDescriptor), stream));
-    SLUICE_ASSIGN_OR_RETURN(const std::byte* tiles, arena.upload(program.tiles.data(),
-                                                                 program.tiles.size() * sizeof(std::uint32_t), stream));
+    SLUICE_ASSIGN_OR_RETURN(
+        const std::byte* descriptors,
+        arena.upload(program.descriptors.data(), program.descriptors.size() * sizeof(CopyDescriptor), stream));
+    SLUICE_ASSIGN_OR_RETURN(const std::byte* tiles,
+                            arena.upload(program.tiles.data(), program.tiles.size() * sizeof(std::uint32_t), stream));
     view.descriptors = reinterpret_cast<const CopyDescriptor*>(descriptors);
     view.tiles = reinterpret_cast<const std::uint32_t*>(tiles);
     return view;

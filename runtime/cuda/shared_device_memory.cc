@@ -28,9 +28,9 @@ struct Allocation {
 Result<Allocation> allocation_of(const std::byte* data) {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found{};
-    SLUICE_RETURN_IF_ERROR(from_cuda(
-        cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, &found),
-        "looking for cuMemGetAddressRange in the CUDA driver"));
+    SLUICE_RETURN_IF_ERROR(
+        from_cuda(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, &found),
+                  "looking for cuMemGetAddressRange in the CUDA driver"));
     if (entry == nullptr || found != cudaDriverEntryPointSuccess) {
         return Status(StatusCode::kUnsupported, "this CUDA driver has no cuMemGetAddressRange; use a newer one");
     }
@@ -46,10 +46,9 @@ Result<Allocation> allocation_of(const std::byte* data) {
 
 void unmap(std::byte* data, std::size_t) {
     const Result<Allocation> allocation = allocation_of(data);
-    const Status closed = allocation.ok()
-                              ? from_cuda(cudaIpcCloseMemHandle(reinterpret_cast<void*>(allocation->base)),
-                                          "unmapping another process's device memory")
-                              : allocation.status();
+    const Status closed = allocation.ok() ? from_cuda(cudaIpcCloseMemHandle(reinterpret_cast<void*>(allocation->base)),
+                                                      "unmapping another process's device memory")
+                                          : allocation.status();
     if (!closed.ok()) {
         log::error("{}", closed.message());
     }
@@ -66,8 +65,9 @@ Result<std::vector<std::byte>> share_device_memory(const std::byte* data) {
                                     "exporting device memory by CUDA IPC");
     if (!status.ok()) {
         return Status(StatusCode::kUnsupported,
-                      status.message() + "; memory from cudaMallocAsync pools or cuMemCreate cannot be mapped: allocate "
-                                         "weights with cudaMalloc, or choose another path than mapped");
+                      status.message() +
+                          "; memory from cudaMallocAsync pools or cuMemCreate cannot be mapped: allocate "
+                          "weights with cudaMalloc, or choose another path than mapped");
     }
     std::vector<std::byte> bytes(sizeof shared);
     std::memcpy(bytes.data(), &shared, sizeof shared);
@@ -81,8 +81,8 @@ Result<Buffer> map_device_memory(std::span<const std::byte> handle, std::int64_t
     }
     std::memcpy(&shared, handle.data(), sizeof shared);
     if (size <= 0 || shared.offset > shared.size || static_cast<std::uint64_t>(size) > shared.size - shared.offset) {
-        return invalid_argument(fmt::format("{} bytes at {} of shared device memory that has {}", size, shared.offset,
-                                            shared.size));
+        return invalid_argument(
+            fmt::format("{} bytes at {} of shared device memory that has {}", size, shared.offset, shared.size));
     }
     void* base = nullptr;
     SLUICE_RETURN_IF_ERROR(from_cuda(cudaIpcOpenMemHandle(&base, shared.handle, cudaIpcMemLazyEnablePeerAccess),

@@ -1,7 +1,6 @@
-#include "runtime/cuda/value_kernels.h"
-
 #include "runtime/cuda/copy_program.h"
 #include "runtime/cuda/cuda_status.h"
+#include "runtime/cuda/value_kernels.h"
 #include "runtime/services/tensor_element.h"
 
 #include <cuda_runtime.h>
@@ -53,9 +52,9 @@ __device__ unsigned char one_byte(const ValueTensor& tensor, std::int64_t at, st
 }
 
 template <bool kCheck>
-__global__ void __launch_bounds__(kThreads) values(const __grid_constant__ DeviceProgramView program,
-                                                   const ValueTensor* tensors, std::uint64_t step,
-                                                   unsigned long long* different) {
+__global__ void __launch_bounds__(kThreads)
+    values(const __grid_constant__ DeviceProgramView program, const ValueTensor* tensors, std::uint64_t step,
+           unsigned long long* different) {
     const std::uint32_t low = program.tiles[blockIdx.x];
     const std::uint32_t high = program.tiles[blockIdx.x + 1];
     unsigned found = 0;

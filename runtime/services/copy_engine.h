@@ -37,7 +37,7 @@ private:
     [[nodiscard]] std::size_t pending() const { return bytes_ % kChunkHashSegment; }
 
     std::uint64_t bytes_ = 0;
-    std::uint64_t sum_ = 0;  // of the segments that are complete
+    std::uint64_t sum_ = 0;                             // of the segments that are complete
     alignas(64) std::byte segment_[kChunkHashSegment];  // the first pending() bytes of the one that is not
 };
 

@@ -13,7 +13,9 @@ namespace sluice::element {
 struct F64 {
     using Bits = std::uint64_t;
     static constexpr std::uint64_t kMask = 0x000FFFFFFFFFFFFFu;
-    static constexpr Bits make(std::uint64_t r) { return (r & 0x800FFFFFFFFFFFFFu) | ((0x3F8u + (r >> 52 & 7u)) << 52); }
+    static constexpr Bits make(std::uint64_t r) {
+        return (r & 0x800FFFFFFFFFFFFFu) | ((0x3F8u + (r >> 52 & 7u)) << 52);
+    }
 };
 struct F32 {
     using Bits = std::uint32_t;

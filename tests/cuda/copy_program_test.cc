@@ -49,14 +49,15 @@ void check_tiles(const CopyProgram& program) {
 
 TEST(Divider, IsExactBelowTwoToThe31) {
     std::mt19937_64 random(2);
-    for (const std::uint32_t divisor : {1u, 2u, 3u, 5u, 7u, 64u, 641u, 768u, 65535u, 65537u, (1u << 30) - 1, 1u << 30,
-                                        (1u << 30) + 1, 0x7FFFFFFFu}) {
+    for (const std::uint32_t divisor :
+         {1u, 2u, 3u, 5u, 7u, 64u, 641u, 768u, 65535u, 65537u, (1u << 30) - 1, 1u << 30, (1u << 30) + 1, 0x7FFFFFFFu}) {
         const Divider divider = make_divider(divisor);
         for (int i = 0; i < 2000; ++i) {
             const auto n = static_cast<std::uint32_t>(random() >> (33 + random() % 30));
             ASSERT_EQ(divider.quotient(n), n / divisor) << n << " / " << divisor;
         }
-        for (std::uint64_t multiple = divisor; multiple < (1u << 31); multiple += multiple / 3 / divisor * divisor + divisor) {
+        for (std::uint64_t multiple = divisor; multiple < (1u << 31);
+             multiple += multiple / 3 / divisor * divisor + divisor) {
             ASSERT_EQ(divider.quotient(static_cast<std::uint32_t>(multiple)), multiple / divisor);
             ASSERT_EQ(divider.quotient(static_cast<std::uint32_t>(multiple - 1)), multiple / divisor - 1);
         }

@@ -20,8 +20,8 @@ DeviceBase to_device_base(CopyBase base) {
 std::vector<DeviceCopy> device_copies(const std::vector<ProgramCopy>& copies) {
     std::vector<DeviceCopy> out;
     for (const ProgramCopy& c : copies) {
-        out.push_back({c.copy, to_device_base(c.source_base), to_device_base(c.target_base), c.source, c.target, c.from,
-                       c.to});
+        out.push_back(
+            {c.copy, to_device_base(c.source_base), to_device_base(c.target_base), c.source, c.target, c.from, c.to});
     }
     return out;
 }
@@ -113,8 +113,8 @@ TEST_F(DeviceTest, EveryValueConvertsAsOnTheHost) {
         converting_copy(widen, narrow, DType::kF32, values.data(), wide.data());
         const Buffer source = to_device(values);
         const Buffer target = to_device(Bytes(wide.size()));
-        const DeviceCopy copy{widen, DeviceBase::kAddress, DeviceBase::kAddress, source.data(), target.data(), narrow,
-                              DType::kF32};
+        const DeviceCopy copy{widen,  DeviceBase::kAddress, DeviceBase::kAddress, source.data(), target.data(),
+                              narrow, DType::kF32};
         auto program = device->compile({&copy, 1});
         ASSERT_TRUE(program.ok());
         ASSERT_TRUE(device->run(**program, {}, 0, nullptr).ok());
@@ -137,9 +137,9 @@ TEST_F(DeviceTest, EveryValueConvertsAsOnTheHost) {
         converting_copy(narrowing, DType::kF32, narrow, near_bytes.data(), expected.data());
         const Buffer near_source = to_device(near_bytes);
         const Buffer narrowed = to_device(Bytes(expected.size()));
-        const DeviceCopy back{narrowing,          DeviceBase::kAddress, DeviceBase::kAddress,
-                              near_source.data(), narrowed.data(),      DType::kF32,
-                              narrow};
+        const DeviceCopy back{
+            narrowing, DeviceBase::kAddress, DeviceBase::kAddress, near_source.data(), narrowed.data(), DType::kF32,
+            narrow};
         program = device->compile({&back, 1});
         ASSERT_TRUE(program.ok());
         ASSERT_TRUE(device->run(**program, {}, 0, nullptr).ok());

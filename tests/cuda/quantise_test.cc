@@ -1,6 +1,5 @@
-#include "runtime/cuda/block_quantise.h"
-
 #include "runtime/base/float_bits.h"
+#include "runtime/cuda/block_quantise.h"
 #include "runtime/cuda/device_memory.h"
 #include "tests/cuda/gpu.h"
 

@@ -29,7 +29,9 @@ std::string why_no_gpu() {
     return answer ? test::to_text(*answer) : "the process that asked for one died";
 }
 
-std::byte pattern(std::int64_t at) { return static_cast<std::byte>((static_cast<std::uint64_t>(at) * 2654435761u) >> 11); }
+std::byte pattern(std::int64_t at) {
+    return static_cast<std::byte>((static_cast<std::uint64_t>(at) * 2654435761u) >> 11);
+}
 
 std::vector<std::byte> pattern_bytes(std::int64_t size) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(size));
@@ -38,7 +40,6 @@ std::vector<std::byte> pattern_bytes(std::int64_t size) {
     }
     return bytes;
 }
-
 
 // Rows of 768 bytes with gaps, out of the mapped memory.
 Result<std::unique_ptr<DeviceProgram>> rows_of(Device& device, const std::byte* mapped, std::byte* target,
@@ -115,7 +116,8 @@ TEST(SharedDeviceMemory, OutlivesItsOwnerAndLeavesTheReaderWell) {
                            auto program = rows_of(**device, mapped->data(), target->data(), kBytes);
                            const auto bytes = pattern_bytes(kBytes);
                            ChunkHash expected;
-                           expected.update_source({0, 0, 768, Dims{kBytes / 1536}, Dims{1536}, Dims{768}}, bytes.data());
+                           expected.update_source({0, 0, 768, Dims{kBytes / 1536}, Dims{1536}, Dims{768}},
+                                                  bytes.data());
                            channel.send_to_test(test::to_blob("reading"));
                            // Kernels read without a pause while the owner is killed, and a while longer.
                            int wrong = 0;

@@ -1,6 +1,5 @@
-#include "runtime/cuda/value_kernels.h"
-
 #include "runtime/cuda/device_program.h"
+#include "runtime/cuda/value_kernels.h"
 #include "runtime/services/tensor_values.h"
 #include "tests/cuda/gpu.h"
 
@@ -44,8 +43,7 @@ TEST_F(ValuesTest, AreThoseOfTheHostAndOneWrongByteIsFound) {
         for (const std::int64_t version : {1, 2, 3}) {
             Bytes expected(static_cast<std::size_t>(first_bytes + 1008 * item), std::byte{0x5A});
             for (std::int64_t row = 0; row < kRows; ++row) {
-                fill_generated(name_hash("a"), dtype, 7 + row * 100, 40, version,
-                               expected.data() + row * 40 * item);
+                fill_generated(name_hash("a"), dtype, 7 + row * 100, 40, version, expected.data() + row * 40 * item);
             }
             fill_generated(name_hash("b"), dtype, 0, 1000, version, expected.data() + first_bytes);
             ASSERT_TRUE(launch_fill_values(*view, on_device, version, stream->handle()).ok());

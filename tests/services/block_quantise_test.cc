@@ -21,8 +21,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 double decode(std::uint8_t bits) {
     const int exponent = bits >> 3 & 15;
     const double mantissa = bits & 7;
-    const double magnitude =
-        exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(1 + mantissa / 8, exponent - 7);
+    const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(1 + mantissa / 8, exponent - 7);
     return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 

@@ -1,8 +1,7 @@
 #include "runtime/services/copy_engine.h"
 
-#include "runtime/base/mix64.h"
-
 #include "runtime/base/float_bits.h"
+#include "runtime/base/mix64.h"
 #include "runtime/services/copy_kernels.h"
 #include "runtime/services/cpu_features.h"
 
