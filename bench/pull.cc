@@ -1,6 +1,6 @@
 // One worker pulls its part of a model from one trainer: a raw get of the same bytes, a memcpy of the same bytes, and the real
 // plan by each path, repetition by repetition in one run, so that all of them meet the same machine.
-//   mpirun -n 2 bench_pull [--json FILE]
+//   mpirun --bind-to none -n 2 bench_pull [--json FILE]
 #include "bench/pull_pair.h"
 #include "bench/raw_get.h"
 #include "bench/spread.h"

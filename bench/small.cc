@@ -1,6 +1,6 @@
 // 256 MiB in 64 pieces of 4 MiB and in 65,536 pieces of 4 KiB, strided at the trainer: what small pieces cost, by the path that the planner picks and by
 // forced direct, over CMA and over TCP.
-//   mpirun -n 2 bench_small [--json FILE]
+//   mpirun --bind-to none -n 2 bench_small [--json FILE]
 #include "bench/pull_pair.h"
 #include "bench/spread.h"
 #include "cli/exit_code.h"

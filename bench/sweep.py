@@ -27,7 +27,7 @@ def read_json(path):
 
 def launch(sluice, ranks, arguments, path):
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-    command = ["mpirun", "-n", str(ranks), sluice, *arguments, "--json", path]
+    command = ["mpirun", "--bind-to", "none", "-n", str(ranks), sluice, *arguments, "--json", path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     if done.returncode != 0:
         sys.exit(f"sweep: {' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")

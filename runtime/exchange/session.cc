@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sched.h>
 #include <span>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 namespace sluice {
@@ -20,9 +22,25 @@ constexpr auto kFailedEndLimit = std::chrono::seconds(1);
 constexpr std::size_t kNotePart = 2048;
 constexpr std::size_t kLongestNote = 64 << 20;
 
+// mpirun binds a rank to one core when there are few ranks, and with it all threads of the process: they take turns then.
+void say_if_bound(int copy_threads) {
+    cpu_set_t allowed;
+    if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+        return;
+    }
+    const int cores = CPU_COUNT(&allowed);
+    const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+    if (cores < copy_threads && cores < online) {
+        log::info("bound to {} of {} cores, but {} copy threads: start with `mpirun --bind-to none`, or set "
+                  "SLUICE_COPY_THREADS={}",
+                  cores, online, copy_threads, cores);
+    }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Settings& settings, const TransportFactory& open_transport) {
+    say_if_bound(settings.copy_threads);
     std::unique_ptr<Session> session(new Session(settings));
     session->loop_ = std::make_unique<EventLoop>("sluice-net");
     session->copy_threads_ = std::make_unique<CopyThreads>(*session->loop_, "sluice-copy", settings.copy_threads);
