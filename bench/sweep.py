@@ -39,7 +39,7 @@ def main():
     parser.add_argument("build", help="the build folder, build/release")
     parser.add_argument("--path", default="packed", help="direct, packed, mapped or auto (packed: the one that uses rings on both sides)")
     parser.add_argument("--rounds", type=int, default=3, help="of all configurations (3)")
-    parser.add_argument("--versions", type=int, default=3, help="of each run; the first warms up (3)")
+    parser.add_argument("--versions", type=int, default=9, help="of each run; the first warms up (9)")
     parser.add_argument("--check", action="store_true", help=f"fail when the defaults take more than {ASKED} times the best of the sweep")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON")
     options = parser.parse_args()
@@ -57,7 +57,8 @@ def main():
         path = os.path.join(scratch, "report.json")
         for number in range(options.rounds):
             for configuration in configurations:
-                arguments = [] if configuration is None else ["--slots", str(configuration[0]), "--chunk-bytes", configuration[1]]
+                arguments = [] if configuration is None else ["--slots", str(configuration[0]), "--chunk-bytes", configuration[1],
+                                                                  "--inflight", "64M" if configuration[1] == "64M" else "32M"]
                 # All bytes of every configuration are checked once, one by one; digests hold in the other rounds.
                 report = launch(sluice, 4, [*common, *arguments, "--verify", "full" if number == 0 else "digest"], path)
                 seconds[configuration] += [version["seconds"] for version in report["versions"][1:]]

@@ -22,6 +22,8 @@ constexpr int kTurnGets = 32;
 // What is in flight from an owner before its speed is known, at least, and in time.
 constexpr std::int64_t kFirstWindow = 512 << 10;
 constexpr std::int64_t kLeastWindow = 256 << 10;
+// It is worked out again after so many bytes, not for every small get.
+constexpr std::int64_t kWindowStep = 64 << 10;
 constexpr double kSecondsAhead = 0.25;
 constexpr auto kWatchInterval = std::chrono::milliseconds(250);
 // A read that does not end although its sync has failed is ended by closing its endpoint by force.
@@ -186,6 +188,7 @@ void PullEngine::start(std::uint64_t version) {
         owner->posting = nullptr;
         owner->bytes = 0;
         owner->mapped_bytes = 0;
+        owner->window = 0;
         owner->busy.reset();
         owner->ready_to_lend = false;
         owner->unstarted = 0;
@@ -448,17 +451,22 @@ bool PullEngine::start_chunk(Owner& owner) {
 
 // Most bytes in flight from the owner. As long as several owners are read from, none may fill the window alone; and from a
 // slow one no more than it sends in a short time, since what is posted cannot be read from its mirrors any more.
-std::int64_t PullEngine::window(const Owner& owner) const {
+std::int64_t PullEngine::window(Owner& owner) const {
     const std::int64_t share =
         std::max(options_.inflight_bytes / static_cast<std::int64_t>(owners_.size()), std::int64_t{1});
+    if (owner.window > 0 && owner.bytes - owner.window_at < kWindowStep) {
+        return owner.window;
+    }
     const double seconds = std::chrono::duration<double>(owner.busy.total(Clock::now())).count();
     if (owner.bytes == 0 || seconds <= 0) {
         return std::min(share, kFirstWindow);
     }
     const double ahead = static_cast<double>(owner.bytes) / seconds * kSecondsAhead;
-    return ahead < static_cast<double>(share)
-               ? std::max(static_cast<std::int64_t>(ahead), std::min(share, kLeastWindow))
-               : share;
+    owner.window_at = owner.bytes;
+    owner.window = ahead < static_cast<double>(share)
+                       ? std::max(static_cast<std::int64_t>(ahead), std::min(share, kLeastWindow))
+                       : share;
+    return owner.window;
 }
 
 // Gives an owner that has nothing of its own left to read from a chunk that waits at another one and that it mirrors: the last

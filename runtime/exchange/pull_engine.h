@@ -136,7 +136,7 @@ private:
     bool start_chunk(Owner& owner);
     bool post_some(Owner& owner);
     bool lend(Owner& idle);
-    [[nodiscard]] std::int64_t window(const Owner& owner) const;
+    [[nodiscard]] std::int64_t window(Owner& owner) const;
     void get_done(GetNode& node, const Status& status);
     void something_in_flight(Owner& owner);
     void one_less_in_flight(Owner& owner, EventLoop::Clock::time_point now);

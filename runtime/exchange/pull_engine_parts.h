@@ -50,6 +50,8 @@ struct PullEngine::Owner {
     BusyTime busy;
     std::int64_t bytes = 0;
     std::int64_t mapped_bytes = 0;
+    std::int64_t window = 0;  // most bytes in flight, worked out when `bytes` was window_at; 0: not yet
+    std::int64_t window_at = 0;
     SlowOwner pace;
     bool mirrors = false;        // chunks of others, so that looking for one can be worth while
     int unstarted = 0;           // of its own chunks
