@@ -1,5 +1,6 @@
-#include "runtime/base/float_bits.h"
 #include "runtime/cuda/block_quantise.h"
+
+#include "runtime/base/float_bits.h"
 #include "runtime/cuda/cuda_status.h"
 
 #include <cuda_fp8.h>

@@ -1,6 +1,7 @@
+#include "runtime/cuda/copy_kernels.h"
+
 #include "runtime/base/float_bits.h"
 #include "runtime/base/mix64.h"
-#include "runtime/cuda/copy_kernels.h"
 #include "runtime/cuda/copy_program.h"
 #include "runtime/cuda/cuda_status.h"
 #include "runtime/cuda/segment_secrets.h"

@@ -1,6 +1,7 @@
+#include "runtime/cuda/value_kernels.h"
+
 #include "runtime/cuda/copy_program.h"
 #include "runtime/cuda/cuda_status.h"
-#include "runtime/cuda/value_kernels.h"
 #include "runtime/services/tensor_element.h"
 
 #include <cuda_runtime.h>
