@@ -60,15 +60,19 @@ def raw_get(network, pull, directory):
 
 def cpu_beside_copying(report, per_byte):
     """Of the ranks of each side the one that pays most: microseconds of its transport thread per group and per chunk, over
-    and above what a raw get of the same bytes costs it. Each is charged with all of it, so both are upper bounds."""
+    and above what a raw get of the same bytes costs it. Each is charged with all of it, so both are upper bounds; `allowance` is
+    the share of what 300 us per group and 30 us per chunk add up to."""
     costs = {}
+    # What a trainer gathers it reads from its peers, which serve as much.
+    gathered = sum(report["gather_bytes"].values()) / TRAINERS * (per_byte["owner"] + per_byte["reader"])
     for rank in report["ranks"]:
         side = rank["side"]
         moved = sum(link["bytes"] for link in report["links"] if link[side] == rank["rank"])
-        carried = moved * per_byte["owner" if side == "trainer" else "reader"]
+        carried = moved * per_byte["owner"] + gathered if side == "trainer" else moved * per_byte["reader"]
         own = max(0.0, statistics.median(rank["transport_cpu_s"][1:]) - carried)
         cost = {"cpu_s": own + carried, "carrying_s": carried, "groups": rank["groups"], "chunks": rank["chunks"],
-                "us_per_group": own / rank["groups"] * 1e6, "us_per_chunk": own / rank["chunks"] * 1e6}
+                "us_per_group": own / rank["groups"] * 1e6, "us_per_chunk": own / rank["chunks"] * 1e6,
+                "allowance": own * 1e6 / (300 * rank["groups"] + 30 * rank["chunks"])}
         if side not in costs or cost["us_per_group"] > costs[side]["us_per_group"]:
             costs[side] = cost
     return costs
@@ -135,14 +139,15 @@ def main():
         rate = raw["bytes_per_second"]["median"]
         print(f"raw get between two nodes: {rate / 1e6:.2f} MB/s, {rate * 8 / 1e6 / options.mbit:.3f} of {options.mbit:g} Mbit/s")
         print(f"{'case':5}{'trainer':16}{'workers':22}{'source':10}{'MB':>8}{'bound s':>9}{'median s':>10}{'share':>8}{'spread':>15}{'wanted':>8}"
-              f"{'us/group':>12}{'us/chunk':>11}")
+              f"{'us/group':>12}{'us/chunk':>11}{'allowance':>11}")
         for case in options.case or sorted(CASES):
             row = measure(network, sluice, case, raw, options.versions, directory)
             results["cases"].append(row)
             cpu = ["/".join(f"{row['cpu'][side][key]:.0f}" for side in ("trainer", "worker")) for key in ("us_per_group", "us_per_chunk")]
+            allowance = "/".join(f"{row['cpu'][side]['allowance']:.2f}" for side in ("trainer", "worker"))
             spread = f"{min(row['share_of_each']):.3f}-{max(row['share_of_each']):.3f}"
             print(f"{case:5}{row['trainer']:16}{' + '.join(row['workers']):22}{row['source']:10}{row['bytes'] / 1e6:8.1f}{row['wire_s']:9.3f}"
-                  f"{row['median_s']:10.3f}{row['share']:8.3f}{spread:>15}{row['wanted_share']:8.2f}{cpu[0]:>12}{cpu[1]:>11}", flush=True)
+                  f"{row['median_s']:10.3f}{row['share']:8.3f}{spread:>15}{row['wanted_share']:8.2f}{cpu[0]:>12}{cpu[1]:>11}{allowance:>11}", flush=True)
     write_json(options.json, results)
     missed = [row["case"] for row in results["cases"] if row["share"] < row["wanted_share"]]
     if options.check and missed:

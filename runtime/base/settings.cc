@@ -77,6 +77,7 @@ void for_each_variable(Self& self, Visit visit) {
     visit("SLUICE_INFLIGHT_BYTES", self.inflight_bytes);
     visit("SLUICE_CREDIT", self.credit);
     visit("SLUICE_COPY_THREADS", self.copy_threads);
+    visit("SLUICE_COPY_AT_ONCE_BYTES", self.copy_at_once_bytes);
     visit("SLUICE_MAPPED", self.mapped);
 }
 
@@ -136,6 +137,7 @@ Status Settings::check() const {
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_SLOTS", slots, 1));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_INFLIGHT_BYTES", inflight_bytes, chunk_bytes, " (SLUICE_CHUNK_BYTES)"));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_COPY_THREADS", copy_threads, 1));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_COPY_AT_ONCE_BYTES", copy_at_once_bytes, std::int64_t{0}));
     return at_least("SLUICE_CREDIT", credit, 1);
 }
 

@@ -48,6 +48,8 @@ struct Settings {
     int credit = 1;
     /// SLUICE_COPY_THREADS: threads that pack, scatter, copy and hash. At least 1.
     int copy_threads = 2;
+    /// SLUICE_COPY_AT_ONCE_BYTES: what is no larger is packed, scattered, copied and hashed by the transport thread itself. 0: nothing.
+    std::int64_t copy_at_once_bytes = std::int64_t{256} << 10;
     /// SLUICE_MAPPED: whether workers copy from trainers of the same host through shared memory. on or off.
     bool mapped = true;
 

@@ -57,7 +57,7 @@ void PullEngine::land(ChunkSlot& chunk) {
         return;
     }
     ++jobs_;
-    copy_threads_.enqueue(chunk.job);
+    copy_threads_.enqueue(chunk.job, chunk.compiled.wire_bytes);
 }
 
 void PullEngine::LandJob::run() {

@@ -57,7 +57,8 @@ struct Server::GroupState {
     GroupId group = 0;
     int buffer = 0;
     bool released = false;
-    int last_consumer = -1;  // world rank of the one that released it last
+    int last_consumer = -1;         // world rank of the one that released it last
+    std::int64_t direct_bytes = 0;  // of the chunks that are hashed where they lie
 };
 
 /// A serve slot, and the job that packs into it.
@@ -222,6 +223,7 @@ Server::Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId 
             } else {
                 part.direct.push_back(&chunk);
                 part.hashes.push_back(0);
+                groups_[static_cast<std::size_t>(group)].direct_bytes += chunk.wire_bytes;
             }
         }
         for (ServedConsumer& config : consumers[i]) {
@@ -312,7 +314,7 @@ void Server::hash_next() {
     hashing_ = true;
     hash_job_->group = hashed_;
     ++jobs_;
-    copy_threads_.enqueue(*hash_job_);
+    copy_threads_.enqueue(*hash_job_, groups_[static_cast<std::size_t>(hashed_)].direct_bytes);
 }
 
 void Server::announce(Consumer& consumer) {
@@ -382,7 +384,7 @@ bool Server::serve_next(Consumer& consumer) {
         slot->told = false;
         packed.slot = slot;
         ++jobs_;
-        copy_threads_.enqueue(*slot);
+        copy_threads_.enqueue(*slot, packed.chunk->wire_bytes);
         return true;
     }
     if (packed.slot->state != PackSlot::State::kReady) {

@@ -43,7 +43,8 @@ Result<std::unique_ptr<Session>> Session::open(const Settings& settings, const T
     say_if_bound(settings.copy_threads);
     std::unique_ptr<Session> session(new Session(settings));
     session->loop_ = std::make_unique<EventLoop>("sluice-net");
-    session->copy_threads_ = std::make_unique<CopyThreads>(*session->loop_, "sluice-copy", settings.copy_threads);
+    session->copy_threads_ = std::make_unique<CopyThreads>(*session->loop_, "sluice-copy", settings.copy_threads,
+                                                           settings.copy_at_once_bytes);
     Result<std::unique_ptr<transport::Transport>> opened = internal_error("not opened");
     session->loop_->run_and_wait([&] { opened = open_transport(*session->loop_); });
     SLUICE_ASSIGN_OR_RETURN(session->transport_, std::move(opened));

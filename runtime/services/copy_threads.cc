@@ -3,10 +3,19 @@
 #include <fmt/format.h>
 
 #include <pthread.h>
+#include <utility>
 
 namespace sluice {
 
-CopyThreads::CopyThreads(EventLoop& loop, const std::string& name, int count) : loop_(loop) {
+void CopyJob::Finished::run() {
+    if (CopyThreads* threads = std::exchange(job.at_once_by_, nullptr)) {
+        threads->at_once_ -= job.at_once_bytes_;
+    }
+    job.finished();
+}
+
+CopyThreads::CopyThreads(EventLoop& loop, const std::string& name, int count, std::int64_t at_once_bytes)
+    : loop_(loop), at_once_bytes_(at_once_bytes) {
     for (int i = 0; i < count; ++i) {
         threads_.emplace_back([this, i, own_name = fmt::format("{} {}", name, i)] {
             pthread_setname_np(pthread_self(), own_name.substr(0, 15).c_str());
@@ -16,6 +25,7 @@ CopyThreads::CopyThreads(EventLoop& loop, const std::string& name, int count) : 
 }
 
 CopyThreads::~CopyThreads() {
+    loop_.run_and_wait([] {});  // Ends of jobs that the loop has run itself count down in here.
     {
         const std::lock_guard lock(mutex_);
         stopping_ = true;
@@ -45,6 +55,20 @@ void CopyThreads::enqueue(CopyJob& job) {
     if (somebody_sleeps) {
         changed_.notify_one();
     }
+}
+
+void CopyThreads::enqueue(CopyJob& job, std::int64_t bytes) {
+    if (bytes > at_once_bytes_ || at_once_ + bytes > 4 * at_once_bytes_ || at_once_bytes_ == 0) {
+        enqueue(job);
+        return;
+    }
+    at_once_ += bytes;
+    job.at_once_by_ = this;
+    job.at_once_bytes_ = bytes;
+    job.was_run_ = true;
+    job.ran_on_ = CopyJob::kLoop;
+    job.run();
+    loop_.post(job.finished_);
 }
 
 CopyJob* CopyThreads::wait_for_job() {

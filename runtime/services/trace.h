@@ -96,7 +96,7 @@ public:
     static constexpr std::uint16_t kCallerLane = 0;
     static constexpr std::uint16_t kTransportLane = 1;
     [[nodiscard]] static constexpr std::uint16_t copy_lane(int copy_thread) {
-        return static_cast<std::uint16_t>(2 + copy_thread);
+        return static_cast<std::uint16_t>(2 + copy_thread);  // CopyJob::kLoop, -1, is the transport thread.
     }
 
     /// Room for `most_events`; lanes for the caller, the transport thread and `copy_threads` copy threads.

@@ -29,6 +29,7 @@ TEST(SettingsTest, Defaults) {
     EXPECT_EQ(settings->inflight_bytes, 33554432);
     EXPECT_EQ(settings->credit, 1);
     EXPECT_EQ(settings->copy_threads, 2);
+    EXPECT_EQ(settings->copy_at_once_bytes, 262144);
     EXPECT_TRUE(settings->mapped);
     EXPECT_FALSE(settings->show_ucx_log);
     EXPECT_EQ(settings->ucx, (std::vector<UcxSetting>{{"RNDV_THRESH", "inf"},
@@ -50,6 +51,7 @@ TEST(SettingsTest, EveryVariableIsRead) {
                                 {"SLUICE_INFLIGHT_BYTES", "131072"},
                                 {"SLUICE_CREDIT", "2"},
                                 {"SLUICE_COPY_THREADS", "3"},
+                                {"SLUICE_COPY_AT_ONCE_BYTES", "1KiB"},
                                 {"SLUICE_MAPPED", "off"}});
     ASSERT_TRUE(settings.ok()) << settings.status().message();
     EXPECT_EQ(settings->log_level, LogLevel::kDebug);
@@ -63,6 +65,7 @@ TEST(SettingsTest, EveryVariableIsRead) {
     EXPECT_EQ(settings->inflight_bytes, 131072);
     EXPECT_EQ(settings->credit, 2);
     EXPECT_EQ(settings->copy_threads, 3);
+    EXPECT_EQ(settings->copy_at_once_bytes, 1024);
     EXPECT_FALSE(settings->mapped);
 }
 

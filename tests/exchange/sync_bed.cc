@@ -60,6 +60,7 @@ Settings bed_settings() {
     settings.staging_bytes = 1 << 20;
     settings.inflight_bytes = 1 << 20;
     settings.slots = 4;
+    settings.copy_at_once_bytes = 0;  // Chunks are small here; without this the copy threads would have nothing to do.
     settings.connect_timeout = std::chrono::seconds(20);
     settings.sync_timeout = std::chrono::seconds(20);
     // A busy machine may keep a thread waiting for long.

@@ -63,6 +63,55 @@ TEST(CopyThreadsTest, RunsInOrderOnItsThreadAndFinishesOnTheLoop) {
     EXPECT_EQ(finished.size(), 100u);
 }
 
+TEST(CopyThreadsTest, TheLoopRunsSmallJobsAtOnceAndNotTooManyInARow) {
+    EventLoop loop("loop");
+    CopyThreads copy_threads(loop, "copy", 1, 100);
+    std::promise<void> done;
+    std::vector<std::unique_ptr<Job>> jobs;
+    std::vector<bool> on_loop(6);
+    int finished = 0;
+    for (std::size_t i = 0; i < on_loop.size(); ++i) {
+        jobs.push_back(std::make_unique<Job>());
+        jobs.back()->on_run = [&, i] { on_loop[i] = loop.on_loop_thread(); };
+        jobs.back()->on_finished = [&](Job& job) {
+            EXPECT_TRUE(job.was_run());
+            if (++finished == 6) {
+                done.set_value();
+            }
+        };
+    }
+    loop.run_and_wait([&] {
+        copy_threads.enqueue(*jobs[0], 101);
+        for (std::size_t i = 1; i < jobs.size(); ++i) {
+            copy_threads.enqueue(*jobs[i], 100);
+        }
+        EXPECT_EQ(finished, 0) << "finished() comes later";
+    });
+    done.get_future().wait();
+    loop.run_and_wait([] {});
+    EXPECT_EQ(on_loop, (std::vector<bool>{false, true, true, true, true, false}));
+    EXPECT_EQ(jobs[1]->ran_on(), CopyJob::kLoop);
+    EXPECT_EQ(jobs[5]->ran_on(), 0);
+    // The loop has gone round: it takes small ones again.
+    std::promise<void> again;
+    jobs[5]->on_finished = [&](Job&) { again.set_value(); };
+    loop.run_and_wait([&] { copy_threads.enqueue(*jobs[5], 100); });
+    again.get_future().wait();
+    EXPECT_EQ(jobs[5]->ran_on(), CopyJob::kLoop);
+}
+
+TEST(CopyThreadsTest, WithoutALimitNothingIsRunAtOnce) {
+    EventLoop loop("loop");
+    CopyThreads copy_threads(loop, "copy", 1);
+    std::promise<void> done;
+    Job job;
+    job.on_run = [&] { EXPECT_FALSE(loop.on_loop_thread()); };
+    job.on_finished = [&](Job&) { done.set_value(); };
+    loop.run_and_wait([&] { copy_threads.enqueue(job, 0); });
+    done.get_future().wait();
+    EXPECT_EQ(job.ran_on(), 0);
+}
+
 TEST(CopyThreadsTest, AJobMayBeEnqueuedAgainOrDieWhenItHasFinished) {
     EventLoop loop("loop");
     CopyThreads copy_threads(loop, "copy", 1);
