@@ -48,6 +48,8 @@ struct Operation : boost::intrusive::list_base_hook<> {
 
 // Something on its way from one transport to another.
 struct Parcel : boost::intrusive::list_base_hook<> {
+    // Room for usual messages from the start: which parcel carries one for the first time depends on the threads.
+    Parcel() { bytes.reserve(256); }
     enum class Kind { kMessage, kServe, kServed };
     Kind kind = Kind::kMessage;
     FakeId from = 0;
@@ -101,7 +103,7 @@ struct FakeFabric::Impl {
     std::map<std::pair<FakeId, FakeId>, FakeLink> links;
     std::map<FakeId, int> gets_until_failure;
     std::map<std::pair<FakeId, FakeId>, int> drops;
-    NodePool<Parcel> parcels{64};  // more than a test has out at once: when the pool would grow depends on the threads
+    NodePool<Parcel> parcels{256};  // more than a test has out at once: when the pool would grow depends on the threads
     std::deque<Pump> pumps;
     std::atomic<std::uint64_t> done{0};
 };
