@@ -2,6 +2,7 @@
 
 #include "runtime/base/units.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -16,9 +17,13 @@ using std::chrono::milliseconds;
 //   MAX_RMA_RAILS     a get uses one NIC otherwise
 //   MAX_HCA_PER_GPU   the NICs near a GPU rather than all of them
 //   CUDA_IPC_...      without it gets between GPUs of a node fall back to emulation on some platforms
+//   MEMTYPE_CACHE     UCX's cache knows what was allocated while its hooks were in place; all other memory it takes for the host's
 // MM_ERROR_HANDLING stays off: with it the death of an idle peer is noticed after 20 s instead of milliseconds.
-constexpr std::array<std::array<const char*, 2>, 4> kUcxDefaults = {
-    {{"RNDV_THRESH", "inf"}, {"MAX_RMA_RAILS", "2"}, {"MAX_HCA_PER_GPU", "auto"}, {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"}}};
+constexpr std::array<std::array<const char*, 2>, 5> kUcxDefaults = {{{"RNDV_THRESH", "inf"},
+                                                                     {"MAX_RMA_RAILS", "2"},
+                                                                     {"MAX_HCA_PER_GPU", "auto"},
+                                                                     {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
+                                                                     {"MEMTYPE_CACHE", "n"}}};
 constexpr std::int64_t kMinChunkBytes = 4096;
 
 Status read(std::string_view text, LogLevel& out) {
@@ -79,6 +84,7 @@ void for_each_variable(Self& self, Visit visit) {
     visit("SLUICE_COPY_THREADS", self.copy_threads);
     visit("SLUICE_COPY_AT_ONCE_BYTES", self.copy_at_once_bytes);
     visit("SLUICE_MAPPED", self.mapped);
+    visit("SLUICE_STAGED", self.staged);
 }
 
 template <class T>
@@ -109,6 +115,7 @@ Result<Settings> Settings::from(const Lookup& lookup) {
         }
         if (const auto text = lookup(variable)) {
             status = read(*text, field);
+            out.given.emplace_back(variable);
             if (!status.ok()) {
                 status = status.with_context(variable);
             }
@@ -123,6 +130,19 @@ Result<Settings> Settings::from(const Lookup& lookup) {
     }
     out.show_ucx_log = lookup("UCX_LOG_LEVEL").has_value();
     return out;
+}
+
+void Settings::adapt_to_device() {
+    const auto set = [this](const char* variable, auto& field, auto value) {
+        if (std::find(given.begin(), given.end(), variable) == given.end()) {
+            field = value;
+        }
+    };
+    set("SLUICE_CHUNK_BYTES", chunk_bytes, std::int64_t{64} << 20);
+    set("SLUICE_STAGING_BYTES", staging_bytes, std::int64_t{1} << 30);
+    set("SLUICE_INFLIGHT_BYTES", inflight_bytes, std::int64_t{512} << 20);
+    set("SLUICE_SLOTS", slots, 32);
+    set("SLUICE_COPY_THREADS", copy_threads, 8);  // they wait for kernels: as many are queued on the device
 }
 
 Status Settings::check() const {

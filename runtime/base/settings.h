@@ -52,6 +52,14 @@ struct Settings {
     std::int64_t copy_at_once_bytes = std::int64_t{256} << 10;
     /// SLUICE_MAPPED: whether workers copy from trainers of the same host through shared memory. on or off.
     bool mapped = true;
+    /// SLUICE_STAGED: whether weights in GPU memory go through pinned host memory, for networks that cannot reach GPUs. on or off.
+    bool staged = false;
+
+    /// Variables that were given, by name.
+    std::vector<std::string> given;
+    /// Sizes for GPU memory in place of the defaults above, which are for the caches of processors: a GPU needs larger pieces to be busy.
+    /// What was given stays.
+    void adapt_to_device();
 
     /// Our UCX defaults without those whose variable (UCX_<key>) the user has set: the user's environment wins.
     std::vector<UcxSetting> ucx;

@@ -64,6 +64,7 @@ struct alignas(16) CopyDescriptor {
     /// Bytes of an element, as powers of two; 0 without a conversion.
     std::uint8_t wire_shift = 0, source_shift = 0, target_shift = 0;
     std::uint16_t unused = 0;
+    std::uint32_t tag = 0;  ///< The caller's, of the copy that it is part of.
     Dim dims[kMaxRank];
 
     [[nodiscard]] constexpr std::int64_t wire_end() const { return wire_begin + wire_bytes; }

@@ -620,6 +620,18 @@ Bases to_bases(const RunBases& bases) {
 
 }  // namespace
 
+Status load_copy_kernels() {
+    cudaFuncAttributes ignored{};
+    for (const void* kernel :
+         {reinterpret_cast<const void*>(&convert), reinterpret_cast<const void*>(&move<Job::kCopy, SegmentHasher>),
+          reinterpret_cast<const void*>(&move<Job::kCopy, NoHasher>),
+          reinterpret_cast<const void*>(&move<Job::kHashSource, SegmentHasher>),
+          reinterpret_cast<const void*>(&move<Job::kHashTarget, SegmentHasher>)}) {
+        SLUICE_RETURN_IF_ERROR(from_cuda(cudaFuncGetAttributes(&ignored, kernel), "loading a copy kernel"));
+    }
+    return ok_status();
+}
+
 Status launch_copy(const DeviceProgramView& program, const RunBases& bases, const HashSink* hash, CUstream_st* stream) {
     if (program.tile_count == 0) {
         return ok_status();

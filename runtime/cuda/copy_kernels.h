@@ -34,6 +34,9 @@ struct HashSink {
     std::uint64_t* digest = nullptr;         ///< Written by the last block; pinned memory.
 };
 
+/// Loads all kernels of the file onto the current device, which CUDA otherwise does at the first launch, waiting for whatever runs there.
+Status load_copy_kernels();
+
 /// Carries out the copies. With `hash` the digest of the wire form too, which a program that converts does not allow.
 Status launch_copy(const DeviceProgramView& program, const RunBases& bases, const HashSink* hash, CUstream_st* stream);
 

@@ -43,6 +43,7 @@ public:
         base_.conversion = conversion_of(asked.from, asked.to);
         base_.source_base = asked.source_base;
         base_.target_base = asked.target_base;
+        base_.tag = asked.tag;
         const bool converts = base_.conversion != Conversion::kNone;
         if (converts) {
             base_.from = asked.from;

@@ -22,6 +22,7 @@ struct ProgramCopy {
     std::byte* target = nullptr;
     DType from = DType::kU8;
     DType to = DType::kU8;
+    std::uint32_t tag = 0;  ///< Kept with the descriptors.
 };
 
 /// Copies made ready for one launch of a kernel: descriptors in wire order, and for each tile of the wire form the first descriptor

@@ -6,10 +6,12 @@
 #include "runtime/cuda/device_program.h"
 #include "runtime/cuda/shared_device_memory.h"
 #include "runtime/cuda/stream.h"
+#include "runtime/cuda/value_kernels.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace sluice {
@@ -36,6 +38,17 @@ public:
     const DeviceProgramView wire_form;  ///< The wire form as one copy, to hash it; for programs that convert.
 };
 
+class ValuesProgram final : public DeviceProgram {
+public:
+    ValuesProgram(const DeviceProgramView& program, const ValueTensor* table, std::uint64_t* different_count)
+        : view(program), tensors(table), different(different_count) {}
+    [[nodiscard]] std::int64_t wire_bytes() const override { return view.wire_bytes; }
+
+    const DeviceProgramView view;
+    const ValueTensor* tensors;
+    std::uint64_t* different;
+};
+
 class OpenDevice final : public Device {
 public:
     static Result<std::unique_ptr<Device>> open(int ordinal, int lanes) {
@@ -44,6 +57,7 @@ public:
         cudaDeviceProp properties{};
         SLUICE_RETURN_IF_ERROR(from_cuda(cudaGetDeviceProperties(&properties, ordinal), "asking for a CUDA device"));
         device->name_ = fmt::format("{}: {}", ordinal, properties.name);
+        SLUICE_RETURN_IF_ERROR(load_copy_kernels());
         SLUICE_ASSIGN_OR_RETURN(device->setup_, CudaStream::create());
         SLUICE_ASSIGN_OR_RETURN(const std::uint64_t* secrets, upload_secrets(device->arena_, *device->setup_));
         for (int i = 0; i < lanes; ++i) {
@@ -68,6 +82,22 @@ public:
     Result<Buffer> allocate_pinned(std::int64_t size) override {
         SLUICE_RETURN_IF_ERROR(use_on_this_thread());
         return allocate_pinned_memory(size);
+    }
+
+    Status check_address(const std::byte* data) override {
+        SLUICE_RETURN_IF_ERROR(use_on_this_thread());
+        cudaPointerAttributes attributes{};
+        SLUICE_RETURN_IF_ERROR(from_cuda(cudaPointerGetAttributes(&attributes, data), "asking what an address is"));
+        if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+            return invalid_argument(fmt::format("{} is said to be GPU memory and is host memory; give its kind as host",
+                                                static_cast<const void*>(data)));
+        }
+        if (attributes.device != ordinal_) {
+            return invalid_argument(
+                fmt::format("{} is memory of CUDA device {}, the session uses {}; open it with that one",
+                            static_cast<const void*>(data), attributes.device, ordinal_));
+        }
+        return ok_status();
     }
 
     Result<std::unique_ptr<DeviceProgram>> compile(std::span<const DeviceCopy> copies) override {
@@ -96,8 +126,9 @@ public:
         Lane& on = lanes_[static_cast<std::size_t>(lane)];
         SLUICE_RETURN_IF_ERROR(use_on_this_thread());
         const RunBases at{bases.wire, bases.gathered};
-        const HashSink* sink = digest != nullptr && !cuda.view.converts ? &on.hash.sink() : nullptr;
-        SLUICE_RETURN_IF_ERROR(launch_copy(cuda.view, at, sink, on.stream.handle()));
+        const HashSink sink = on.hash.sink();
+        SLUICE_RETURN_IF_ERROR(
+            launch_copy(cuda.view, at, digest != nullptr && !cuda.view.converts ? &sink : nullptr, on.stream.handle()));
         if (digest != nullptr && cuda.view.converts) {
             SLUICE_RETURN_IF_ERROR(
                 launch_hash(cuda.wire_form, at, CopySide::kSource, on.hash.sink(), on.stream.handle()));
@@ -119,6 +150,26 @@ public:
         return on.hash.digest();
     }
 
+    Status hash_all(std::span<const DeviceProgram* const> programs, const Bases& bases, Side side, int lane,
+                    std::span<std::uint64_t> digests) override {
+        Lane& on = lanes_[static_cast<std::size_t>(lane)];
+        SLUICE_RETURN_IF_ERROR(use_on_this_thread());
+        for (std::size_t begin = 0; begin < programs.size(); begin += HashLane::kDigests) {
+            const std::size_t count = std::min(HashLane::kDigests, programs.size() - begin);
+            for (std::size_t i = 0; i < count; ++i) {
+                SLUICE_RETURN_IF_ERROR(launch_hash(static_cast<const CudaProgram&>(*programs[begin + i]).view,
+                                                   {bases.wire, bases.gathered},
+                                                   side == Side::kSource ? CopySide::kSource : CopySide::kTarget,
+                                                   on.hash.sink(i), on.stream.handle()));
+            }
+            SLUICE_RETURN_IF_ERROR(on.stream.wait());
+            for (std::size_t i = 0; i < count; ++i) {
+                digests[begin + i] = on.hash.digest(i);
+            }
+        }
+        return ok_status();
+    }
+
     Status copy(std::byte* to, const std::byte* from, std::size_t size, int lane) override {
         const CudaStream& stream = lanes_[static_cast<std::size_t>(lane)].stream;
         SLUICE_RETURN_IF_ERROR(use_on_this_thread());
@@ -130,6 +181,51 @@ public:
         SLUICE_RETURN_IF_ERROR(use_on_this_thread());
         SLUICE_RETURN_IF_ERROR(fill_async(to, value, size, stream));
         return stream.wait();
+    }
+
+    Result<std::unique_ptr<DeviceProgram>> compile_values(std::span<const DeviceValues> values) override {
+        SLUICE_RETURN_IF_ERROR(use_on_this_thread());
+        std::vector<ProgramCopy> copies;
+        std::vector<ValueTensor> tensors;
+        for (const DeviceValues& one : values) {
+            ProgramCopy& copy = copies.emplace_back();
+            copy.copy = one.copy;
+            copy.target = one.target;
+            copy.tag = static_cast<std::uint32_t>(tensors.size());
+            tensors.push_back({one.name_hash, one.dtype});
+        }
+        SLUICE_ASSIGN_OR_RETURN(const CopyProgram program, compile_program(copies));
+        SLUICE_ASSIGN_OR_RETURN(const DeviceProgramView view, upload_program(program, arena_, *setup_));
+        tensors.emplace_back();  // never empty
+        SLUICE_ASSIGN_OR_RETURN(const std::byte* table,
+                                arena_.upload(tensors.data(), tensors.size() * sizeof(ValueTensor), *setup_));
+        const std::uint64_t zero = 0;
+        SLUICE_ASSIGN_OR_RETURN(const std::byte* counter, arena_.upload(&zero, sizeof zero, *setup_));
+        return std::unique_ptr<DeviceProgram>(
+            std::make_unique<ValuesProgram>(view, reinterpret_cast<const ValueTensor*>(table),
+                                            reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(counter))));
+    }
+
+    Status fill_values(const DeviceProgram& program, std::int64_t version, int lane) override {
+        const auto& values = static_cast<const ValuesProgram&>(program);
+        const CudaStream& stream = lanes_[static_cast<std::size_t>(lane)].stream;
+        SLUICE_RETURN_IF_ERROR(use_on_this_thread());
+        SLUICE_RETURN_IF_ERROR(launch_fill_values(values.view, values.tensors, version, stream.handle()));
+        return stream.wait();
+    }
+
+    Result<std::uint64_t> count_other_values(const DeviceProgram& program, std::int64_t version, int lane) override {
+        const auto& values = static_cast<const ValuesProgram&>(program);
+        const CudaStream& stream = lanes_[static_cast<std::size_t>(lane)].stream;
+        SLUICE_RETURN_IF_ERROR(use_on_this_thread());
+        auto* counter = reinterpret_cast<std::byte*>(values.different);
+        SLUICE_RETURN_IF_ERROR(fill_async(counter, std::byte{0}, sizeof(std::uint64_t), stream));
+        SLUICE_RETURN_IF_ERROR(
+            launch_check_values(values.view, values.tensors, version, values.different, stream.handle()));
+        std::uint64_t count = 0;
+        SLUICE_RETURN_IF_ERROR(copy_async(reinterpret_cast<std::byte*>(&count), counter, sizeof count, stream));
+        SLUICE_RETURN_IF_ERROR(stream.wait());
+        return count;
     }
 
     Status wait_for_event(void* event) override {

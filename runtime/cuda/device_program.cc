@@ -62,7 +62,7 @@ Result<HashLane> HashLane::create(UploadArena& arena, const std::uint64_t* secre
     auto* words = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(counters));
     sink.sum = words;
     sink.blocks_done = reinterpret_cast<std::uint32_t*>(words + 1);
-    SLUICE_ASSIGN_OR_RETURN(Buffer pinned, allocate_pinned_memory(sizeof(std::uint64_t)));
+    SLUICE_ASSIGN_OR_RETURN(Buffer pinned, allocate_pinned_memory(kDigests * sizeof(std::uint64_t)));
     sink.digest = reinterpret_cast<std::uint64_t*>(pinned.data());
     return HashLane(std::move(pinned), sink);
 }

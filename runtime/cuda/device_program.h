@@ -25,13 +25,21 @@ private:
 /// A program on the device, in memory of `arena`.
 Result<DeviceProgramView> upload_program(const CopyProgram& program, UploadArena& arena, const CudaStream& stream);
 
-/// A HashSink with its memory. One launch at a time.
+/// A HashSink with its memory. Launches one after the other, on one stream.
 class HashLane {
 public:
+    /// Launches whose digests can be kept before the stream is waited for.
+    static constexpr std::size_t kDigests = 256;
+
     static Result<HashLane> create(UploadArena& arena, const std::uint64_t* secrets, const CudaStream& stream);
-    [[nodiscard]] const HashSink& sink() const { return sink_; }
-    /// Of the last launch, once its stream has been waited for.
-    [[nodiscard]] std::uint64_t digest() const { return *sink_.digest; }
+    /// For the launch whose digest is number `i`.
+    [[nodiscard]] HashSink sink(std::size_t i = 0) const {
+        HashSink sink = sink_;
+        sink.digest += i;
+        return sink;
+    }
+    /// Once the stream has been waited for.
+    [[nodiscard]] std::uint64_t digest(std::size_t i = 0) const { return sink_.digest[i]; }
 
 private:
     HashLane(Buffer pinned, HashSink sink) : pinned_(std::move(pinned)), sink_(sink) {}

@@ -66,8 +66,8 @@ Result<std::vector<std::byte>> share_device_memory(const std::byte* data) {
     if (!status.ok()) {
         return Status(StatusCode::kUnsupported,
                       status.message() +
-                          "; memory from cudaMallocAsync pools or cuMemCreate cannot be mapped: allocate "
-                          "weights with cudaMalloc, or choose another path than mapped");
+                          "; memory from cudaMallocAsync pools or cuMemCreate is out of reach of other "
+                          "processes: allocate weights with cudaMalloc (PyTorch: without expandable_segments)");
     }
     std::vector<std::byte> bytes(sizeof shared);
     std::memcpy(bytes.data(), &shared, sizeof shared);

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads)
         const CopyDescriptor& d = program.descriptors[index];
         if (d.unit == 16) {
             const CopyDescriptor::Place place = d.place(static_cast<std::uint32_t>(begin - d.wire_begin));
-            const ValueTensor tensor = tensors[index];
+            const ValueTensor tensor = tensors[d.tag];
             uint4 expected{};
             element::with_element(tensor.dtype, [&]<class Element>(Element) {
                 expected = sixteen_bytes<Element>(tensor.name_hash, place.source, step);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
             const std::uint32_t here = find(program, low, high, at);
             const CopyDescriptor& own = program.descriptors[here];
             const CopyDescriptor::Place place = own.place(static_cast<std::uint32_t>(at - own.wire_begin));
-            const unsigned char expected = one_byte(tensors[here], place.source, step);
+            const unsigned char expected = one_byte(tensors[own.tag], place.source, step);
             auto* target = reinterpret_cast<unsigned char*>(place.target);
             if (kCheck) {
                 differs = differs || *target != expected;

@@ -11,14 +11,14 @@ struct CUstream_st;
 /// The values of tensor_values.h, made and checked where the weights are.
 namespace sluice {
 
-/// The tensor of one descriptor of a program whose source side counts bytes of full tensors.
+/// A tensor, by the tags of a program whose source side counts bytes of full tensors.
 struct ValueTensor {
     std::uint64_t name_hash = 0;
     DType dtype = DType::kU8;
 };
 
 /// Writes the target side of `program` with the elements of `version` that its source side names. `tensors` holds one for each
-/// descriptor, in device memory.
+/// tag, in device memory.
 Status launch_fill_values(const DeviceProgramView& program, const ValueTensor* tensors, std::int64_t version,
                           CUstream_st* stream);
 /// Adds to `*different` (device memory) the number of places of up to 16 bytes at which the target side is not that.

@@ -67,11 +67,13 @@ Result<Buffer> Buffer::allocate(std::int64_t size, MemoryKind kind) {
 
 Result<StagingArena> StagingArena::create(std::int64_t capacity) {
     SLUICE_ASSIGN_OR_RETURN(Buffer buffer, Buffer::allocate(capacity, MemoryKind::kHost));
-    return StagingArena(std::move(buffer), capacity);
+    return StagingArena(std::move(buffer));
 }
 
-StagingArena::StagingArena(Buffer buffer, std::int64_t capacity)
-    : buffer_(std::move(buffer)), runs_(round_up(buffer_.size(), kPage) / kPage), capacity_(capacity) {
+StagingArena::StagingArena(Buffer memory)
+    : buffer_(std::move(memory)),
+      runs_(round_up(buffer_.size(), kPage) / kPage),
+      capacity_(static_cast<std::int64_t>(buffer_.size())) {
     if (!runs_.empty()) {
         set_run(0, static_cast<std::int64_t>(runs_.size()), 0);
     }

@@ -58,7 +58,7 @@ private:
     Release release_;
 };
 
-/// Host memory of a fixed size, from which pieces of any size are reserved for a while. Nothing grows and nothing is
+/// Memory of a fixed size, from which pieces of any size are reserved for a while. Nothing grows and nothing is
 /// allocated after create(). Not thread-safe.
 ///
 /// First fit: a piece that has room nowhere has to wait until neighbours come free. Whoever waits must therefore hold
@@ -66,7 +66,10 @@ private:
 /// capacity() fits.
 class StagingArena {
 public:
+    /// Of host memory.
     static Result<StagingArena> create(std::int64_t capacity);
+    /// Of this memory, of whatever kind: it is never touched.
+    explicit StagingArena(Buffer memory);
 
     /// Offset of a free piece (a multiple of 4096), or nothing when there is none now. `size` >= 1; above capacity() never.
     std::optional<std::int64_t> try_reserve(std::int64_t size);
@@ -75,6 +78,7 @@ public:
 
     [[nodiscard]] std::byte* data() const { return buffer_.data(); }
     [[nodiscard]] std::span<std::byte> bytes() const { return buffer_.bytes(); }
+    [[nodiscard]] MemoryKind kind() const { return buffer_.kind(); }
     [[nodiscard]] std::int64_t capacity() const { return capacity_; }
     /// Sum of the sizes reserved now, and the largest that it has been; never above capacity().
     [[nodiscard]] std::int64_t used() const { return used_; }
@@ -88,7 +92,6 @@ private:
         std::int64_t reserved = 0;  ///< Bytes asked for; 0 = free.
     };
 
-    StagingArena(Buffer buffer, std::int64_t capacity);
     void set_run(std::int64_t first, std::int64_t pages, std::int64_t reserved);
     Run& run_at(std::int64_t page) { return runs_[static_cast<std::size_t>(page)]; }
 

@@ -35,6 +35,14 @@ struct DeviceCopy {
     DType to = DType::kU8;
 };
 
+/// Elements of a generated tensor (tensor_values.h): the copy's source side counts bytes of the full tensor.
+struct DeviceValues {
+    StridedCopy copy;
+    std::byte* target = nullptr;
+    std::uint64_t name_hash = 0;
+    DType dtype = DType::kU8;
+};
+
 /// Copies that one launch carries out, with their descriptors on the device. Belongs to its device and dies before it.
 class DeviceProgram {
 public:
@@ -65,6 +73,9 @@ public:
     /// Host memory that the device reads and writes too.
     virtual Result<Buffer> allocate_pinned(std::int64_t size) = 0;
 
+    /// Refuses an address that is not in this device's memory.
+    virtual Status check_address(const std::byte* data) = 0;
+
     virtual Result<std::unique_ptr<DeviceProgram>> compile(std::span<const DeviceCopy> copies) = 0;
 
     // Runs block the calling thread until the work is done, and no other thread; `lane` is below lanes().
@@ -74,9 +85,18 @@ public:
     virtual Status run(const DeviceProgram& program, const Bases& bases, int lane, std::uint64_t* digest) = 0;
     /// The ChunkHash of what lies on one side, in wire order. Not of a converting program.
     virtual Result<std::uint64_t> hash(const DeviceProgram& program, const Bases& bases, Side side, int lane) = 0;
+    /// The same of many programs, with few waits in all. `digests` has a place for each.
+    virtual Status hash_all(std::span<const DeviceProgram* const> programs, const Bases& bases, Side side, int lane,
+                            std::span<std::uint64_t> digests) = 0;
     /// Copies between any two kinds of memory, and fills.
     virtual Status copy(std::byte* to, const std::byte* from, std::size_t size, int lane) = 0;
     virtual Status fill(std::byte* to, std::byte value, std::size_t size, int lane) = 0;
+
+    /// A program for the next two only. They make and check what fill_generated() makes.
+    virtual Result<std::unique_ptr<DeviceProgram>> compile_values(std::span<const DeviceValues> values) = 0;
+    virtual Status fill_values(const DeviceProgram& program, std::int64_t version, int lane) = 0;
+    /// At how many places of up to 16 bytes the memory holds something else.
+    virtual Result<std::uint64_t> count_other_values(const DeviceProgram& program, std::int64_t version, int lane) = 0;
 
     /// Waits for an event of CUDA's (a cudaEvent_t), nothing else of the device.
     virtual Status wait_for_event(void* event) = 0;

@@ -35,7 +35,9 @@ TEST(SettingsTest, Defaults) {
     EXPECT_EQ(settings->ucx, (std::vector<UcxSetting>{{"RNDV_THRESH", "inf"},
                                                       {"MAX_RMA_RAILS", "2"},
                                                       {"MAX_HCA_PER_GPU", "auto"},
-                                                      {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"}}));
+                                                      {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
+                                                      {"MEMTYPE_CACHE", "n"}}));
+    EXPECT_FALSE(settings->staged);
     EXPECT_TRUE(Settings{}.check().ok());
 }
 
@@ -98,11 +100,22 @@ TEST(SettingsTest, ABadValueNamesVariableValueAndRemedy) {
               "SLUICE_CONNECT_TIMEOUT: '30' is no time; write for example 250ms or 1.5s");
 }
 
+TEST(SettingsTest, SizesForGpusLeaveWhatWasGiven) {
+    auto settings = with({{"SLUICE_CHUNK_BYTES", "4M"}});
+    ASSERT_TRUE(settings.ok());
+    settings->adapt_to_device();
+    EXPECT_EQ(settings->chunk_bytes, 4 << 20);
+    EXPECT_EQ(settings->staging_bytes, 1 << 30);
+    EXPECT_EQ(settings->inflight_bytes, 512 << 20);
+    EXPECT_TRUE(settings->check().ok());
+}
+
 TEST(SettingsTest, TheUsersUcxVariablesWin) {
     const auto settings = with({{"UCX_MAX_RMA_RAILS", "4"}, {"UCX_RNDV_THRESH", ""}, {"UCX_LOG_LEVEL", "info"}});
     ASSERT_TRUE(settings.ok());
     EXPECT_EQ(settings->ucx,
-              (std::vector<UcxSetting>{{"MAX_HCA_PER_GPU", "auto"}, {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"}}));
+              (std::vector<UcxSetting>{
+                  {"MAX_HCA_PER_GPU", "auto"}, {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"}, {"MEMTYPE_CACHE", "n"}}));
     EXPECT_TRUE(settings->show_ucx_log);
 }
 

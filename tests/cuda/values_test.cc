@@ -26,6 +26,7 @@ TEST_F(ValuesTest, AreThoseOfTheHostAndOneWrongByteIsFound) {
         rows.target = memory.data();
         ProgramCopy whole;
         whole.copy.item = 1000 * item;
+        whole.tag = 1;
         whole.copy.dst_offset = first_bytes;
         whole.target = memory.data();
         const ProgramCopy copies[] = {rows, whole};
