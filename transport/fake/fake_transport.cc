@@ -100,6 +100,7 @@ struct FakeFabric::Impl {
     RegionId last_region = 0;
     std::map<RegionId, Region> regions;
     FakeLink default_link;
+    std::atomic<bool> device_memory = false;
     std::map<std::pair<FakeId, FakeId>, FakeLink> links;
     std::map<FakeId, int> gets_until_failure;
     std::map<std::pair<FakeId, FakeId>, int> drops;
@@ -225,7 +226,7 @@ public:
 
     Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> memory, MemoryKind kind,
                                                           Access access) override {
-        if (kind == MemoryKind::kCuda) {
+        if (kind == MemoryKind::kCuda && !fabric_->device_memory) {
             return Status(StatusCode::kInvalidArgument,
                           "the in-process transport has host memory only; register it as host or pinned");
         }
@@ -597,6 +598,8 @@ void FakeFabric::set_default_link(const FakeLink& link) {
     const std::lock_guard<std::mutex> lock(impl_->mutex);
     impl_->default_link = link;
 }
+
+void FakeFabric::allow_device_memory() { impl_->device_memory = true; }
 
 void FakeFabric::set_link(FakeId owner, FakeId reader, const FakeLink& link) {
     const std::lock_guard<std::mutex> lock(impl_->mutex);

@@ -11,6 +11,8 @@ constexpr std::size_t kMaxLanes = 16;
 constexpr std::size_t kMaxCopiedGet = std::size_t{1} << 20;
 // Hardware moves it; beyond this size a single get gains nothing.
 constexpr std::size_t kMaxHardwareGet = std::size_t{16} << 20;
+// A copy engine of the GPU, at terabytes per second: the start of a get counts up to here.
+constexpr std::size_t kMaxDeviceGet = std::size_t{64} << 20;
 
 bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
@@ -33,7 +35,9 @@ void set_class(LinkInfo& info, bool one_sided) {
     for (const std::string_view name : kCopied) {
         copied = copied || starts_with(info.transport, name);
     }
-    info.max_get_bytes = copied ? kMaxCopiedGet : kMaxHardwareGet;
+    info.max_get_bytes = copied                                    ? kMaxCopiedGet
+                         : starts_with(info.transport, "cuda_ipc") ? kMaxDeviceGet
+                                                                   : kMaxHardwareGet;
 }
 
 // Of the lane that is named first among those that the endpoint has.

@@ -5,9 +5,12 @@
 #include "transport/ucx/ucx_status.h"
 
 #include <fmt/format.h>
+#include <ucs/config/global_opts.h>
 
 namespace sluice::transport {
 namespace {
+
+constexpr const char* kMemoryTypeCache = "MEMTYPE_CACHE";
 
 struct ReleaseConfig {
     void operator()(ucp_config_t* config) const { ucp_config_release(config); }
@@ -33,6 +36,17 @@ Result<UcxContext> UcxContext::open(std::span<const UcxSetting> settings) {
     }
     const std::unique_ptr<ucp_config_t, ReleaseConfig> config(raw_config);
     for (const UcxSetting& setting : settings) {
+        if (setting.key == kMemoryTypeCache) {
+            // Of the whole library, not of a context: it is taken when the first memory is looked at.
+            if (const ucs_status_t status = ucs_global_opts_set_value(kMemoryTypeCache, setting.value.c_str());
+                status != UCS_OK) {
+                log::warning(
+                    "UCX does not take {}={} ({}); set UCX_{}={} in the environment, or GPU memory may be taken for "
+                    "host memory",
+                    setting.key, setting.value, ucs_status_string(status), setting.key, setting.value);
+            }
+            continue;
+        }
         const ucs_status_t status = ucp_config_modify(config.get(), setting.key.c_str(), setting.value.c_str());
         if (status != UCS_OK) {
             // A default of ours that this UCX does not know; what it is for is checked on the links themselves.

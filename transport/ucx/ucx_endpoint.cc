@@ -119,7 +119,11 @@ void UcxEndpoint::get(std::byte* local, std::size_t size, const MemoryRegion& re
     operation.size = size;
     operation.region = remote.id();
     operation.remote_address = remote_address;
-    if (link_ && link_->link_class == LinkClass::kEmulated) {
+    if (region.kind() == MemoryKind::kCuda) {
+        operation.device_memory = true;
+        transport_.count_device_gets(1);
+    }
+    if (link_ && link_->link_class == LinkClass::kEmulated && !operation.device_memory) {
         served_.start(operation, handle_);
         return;
     }
@@ -223,12 +227,15 @@ void UcxEndpoint::operation_ended(UcxOperation& operation) {
         case UcxOperation::Kind::kGet:
             // Started before it was known that this link has no one-sided gets.
             if (operation.status == UCS_ERR_CANCELED && operation.asked == 0 && !lost_ && handle_ != nullptr &&
-                !force_) {
+                !force_ && !operation.device_memory) {
                 served_.start(operation, handle_);
                 return;
             }
             [[fallthrough]];
         case UcxOperation::Kind::kSend: {
+            if (operation.device_memory) {
+                transport_.count_device_gets(-1);
+            }
             Completion* completion = operation.completion;
             const Status status = status_of(operation);
             transport_.operations().give_back(operation);

@@ -60,6 +60,12 @@ Result<std::unique_ptr<MemoryRegion>> UcxMemoryRegion::open(const UcxContext& co
                                                             Access access) {
     std::unique_ptr<UcxMemoryRegion> region(new UcxMemoryRegion(context.handle(), readable, memory, kind));
     if (!memory.empty()) {
+        if (kind == MemoryKind::kCuda && (context.memory_types() & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0) {
+            return invalid_argument(fmt::format(
+                "{} bytes of cuda memory are host memory to this UCX, which has no CUDA: use one that has (UCX_ROOT, "
+                "UCX_TLS with cuda), or go through host memory (--staged)",
+                memory.size()));
+        }
         take_ucx_error();
         // The memory type is left for UCX to detect: what it detects is how it will treat the memory, whatever we say.
         ucp_mem_map_params_t params{};
@@ -79,12 +85,9 @@ Result<std::unique_ptr<MemoryRegion>> UcxMemoryRegion::open(const UcxContext& co
             return from_ucs(status, "asking UCX for the type of registered memory");
         }
         if (attributes.mem_type != to_ucs(kind)) {
-            return invalid_argument(
-                fmt::format("{} bytes that are said to be {} memory are {} memory to UCX; {}", memory.size(),
-                            sluice::to_string(kind), to_string(attributes.mem_type),
-                            kind == MemoryKind::kCuda && (context.memory_types() & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0
-                                ? "this UCX has no CUDA: use one that has (UCX_ROOT, UCX_TLS with cuda)"
-                                : "register the memory as what it is"));
+            return invalid_argument(fmt::format(
+                "{} bytes that are said to be {} memory are {} memory to UCX; register the memory as what it is",
+                memory.size(), sluice::to_string(kind), to_string(attributes.mem_type)));
         }
     }
     if (access == Access::kRemoteRead) {

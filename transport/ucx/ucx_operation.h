@@ -30,6 +30,7 @@ struct UcxOperation : boost::intrusive::list_base_hook<> {
     std::size_t size = 0;
     std::uint64_t region = 0;
     std::uint64_t remote_address = 0;
+    bool device_memory = false;  // Then nobody can serve it.
     std::size_t asked = 0;
     std::size_t arrived = 0;
     UcxOperation* next = nullptr;       // In the queue of those that have ended.
@@ -47,6 +48,7 @@ public:
         operation.refusal = {};
         operation.asked = 0;
         operation.arrived = 0;
+        operation.device_memory = false;
         operation.kind = kind;
         operation.endpoint = &endpoint;
         operation.completion = completion;

@@ -22,6 +22,7 @@ constexpr std::size_t kMaxMessageBytes = 8000;
 // The loop has other things to do than one worker's work: it comes back when either bound is reached.
 constexpr int kRoundsBeforeClock = 8;
 constexpr std::chrono::microseconds kLongestTurn{500};
+constexpr std::chrono::microseconds kAwakeAfterWork{300};
 
 }  // namespace
 
@@ -41,17 +42,20 @@ Result<std::unique_ptr<Transport>> UcxTransport::open(EventLoop& loop, const Ucx
     SLUICE_ASSIGN_OR_RETURN(UcxContext context, UcxContext::open(settings));
     SLUICE_ASSIGN_OR_RETURN(UcxWorker worker, UcxWorker::open(context.handle()));
     std::unique_ptr<UcxTransport> transport(new UcxTransport(loop, std::move(context), std::move(worker)));
-    SLUICE_RETURN_IF_ERROR(transport->set_up());
+    SLUICE_RETURN_IF_ERROR(transport->set_up(options));
     return std::unique_ptr<Transport>(std::move(transport));
 }
 
 UcxTransport::UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker)
     : loop_(loop), context_(std::move(context)), worker_(std::move(worker)) {}
 
-Status UcxTransport::set_up() {
+Status UcxTransport::set_up(const UcxOptions& options) {
+    lively_ = options.probe_kind == MemoryKind::kCuda;
     max_message_bytes_ = std::min(worker_.max_header_bytes(), kMaxMessageBytes);
-    SLUICE_ASSIGN_OR_RETURN(probe_source_, register_memory(probe_memory_, MemoryKind::kHost, Access::kRemoteRead));
-    SLUICE_ASSIGN_OR_RETURN(probe_target_, register_memory(probe_memory_, MemoryKind::kHost, Access::kLocal));
+    const std::span<std::byte> probe =
+        options.probe_memory.empty() ? std::span<std::byte>(probe_memory_) : options.probe_memory.first(kProbeBytes);
+    SLUICE_ASSIGN_OR_RETURN(probe_source_, register_memory(probe, options.probe_kind, Access::kRemoteRead));
+    SLUICE_ASSIGN_OR_RETURN(probe_target_, register_memory(probe, options.probe_kind, Access::kLocal));
     SLUICE_RETURN_IF_ERROR(worker_.set_message_handler(kMessageId, on_message, this));
     SLUICE_RETURN_IF_ERROR(worker_.set_message_handler(kServedAnswerId, on_answer, this));
     SLUICE_RETURN_IF_ERROR(server_.open(worker_));
@@ -121,7 +125,11 @@ bool UcxTransport::progress() {
     } while (busy && EventLoop::Clock::now() - start < kLongestTurn);
     in_progress_ = false;
     // Whoever is told may have started something, which may need progress that no event announces.
-    return tell() || busy;
+    busy = tell() || busy;
+    if (busy && lively_) {
+        last_busy_ = EventLoop::Clock::now();
+    }
+    return busy;
 }
 
 // One of each in turn, from lists that every call may change.
@@ -147,7 +155,8 @@ bool UcxTransport::tell() {
 }
 
 bool UcxTransport::arm() {
-    if (!operations_.empty() || !lost_.empty() || !closing_.empty()) {
+    if (!operations_.empty() || !lost_.empty() || !closing_.empty() || device_gets_ > 0 ||
+        (lively_ && EventLoop::Clock::now() - last_busy_ < kAwakeAfterWork)) {
         return false;
     }
     const ucs_status_t status = ucp_worker_arm(worker_.handle());

@@ -5,6 +5,7 @@
 #include "transport/transport.h"
 
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace sluice::transport {
@@ -14,6 +15,9 @@ struct UcxOptions {
     std::vector<UcxSetting> settings;
     /// UCX writes its log lines itself; otherwise they go to our log as debug lines. The first transport of a process decides.
     bool show_log = false;
+    /// Memory that links are tried out with; all ranks' of one kind, at least 64 bytes, and it outlives the transport. Empty: host memory.
+    std::span<std::byte> probe_memory = {};
+    MemoryKind probe_kind = MemoryKind::kHost;
 };
 
 /// Opens a UCX transport on `loop`; called, and later destroyed, on the loop. Refuses a UCX library older than 1.22.

@@ -43,6 +43,10 @@ public:
     /// Where probes of all endpoints write what nobody reads.
     [[nodiscard]] const UcxMemoryRegion& probe_target() const;
 
+    /// Gets of device memory that are in flight. While there are any the loop stays awake: their ends come within microseconds of each other,
+    /// and to be woken for them UCX has to put a call of the host into the stream, which the next copy then waits for.
+    void count_device_gets(int more) { device_gets_ += more; }
+
     /// To be called on from progress(), outside of UCX: tell_lost() and advance_close().
     void mark_lost(UcxEndpoint& endpoint) { lost_.push_back(&endpoint); }
     void mark_closing(UcxEndpoint& endpoint) { closing_.push_back(&endpoint); }
@@ -55,7 +59,7 @@ public:
 
 private:
     UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker);
-    Status set_up();
+    Status set_up(const UcxOptions& options);
 
     bool arm() override;
     [[nodiscard]] int event_fd() const override { return worker_.event_fd(); }
@@ -84,6 +88,10 @@ private:
     std::map<std::uint64_t, UcxEndpoint*> endpoints_;
     std::vector<UcxEndpoint*> lost_;
     std::vector<UcxEndpoint*> closing_;
+    int device_gets_ = 0;
+    /// Weights are in GPU memory: then the loop stays awake for a moment after it was busy, since being woken takes as long as moving a chunk.
+    bool lively_ = false;
+    EventLoop::Clock::time_point last_busy_{};
     bool polled_ = false;
     bool in_progress_ = false;
 };
