@@ -344,7 +344,7 @@ private:
             routed.mirrors = index_.sets().intersect(holder->mirrors, f.owners);
             routed.path = owner == demands_[static_cast<std::size_t>(f.demand)].self
                               ? Path::kMapped
-                              : choose_path(routed.piece, options_.path, maps(f, owner));
+                              : choose_path(routed.piece, options_, maps(f, owner));
             pieces_[static_cast<std::size_t>(f.demand)].push_back(std::move(routed));
         }
     }

@@ -15,6 +15,8 @@ namespace sluice {
 struct RouteOptions {
     std::int64_t chunk_bytes = 4 << 20;
     enum class PathChoice : std::uint8_t { kAuto, kDirect, kPacked, kMapped } path = PathChoice::kAuto;
+    /// With kAuto: pieces whose runs in the owner's memory are shorter are packed, unless they are one run.
+    std::int64_t direct_run = 64 << 10;
 };
 
 /// One demand with the ranks that share it (one per replica), and the trainer ranks that may serve it (empty = all).

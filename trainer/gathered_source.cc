@@ -1,5 +1,6 @@
 #include "trainer/gathered_source.h"
 
+#include "runtime/exchange/exchange_memory.h"
 #include "runtime/exchange/flow_setup.h"
 #include "runtime/services/latch.h"
 
@@ -66,11 +67,15 @@ Status GatheredSource::prepare(Session& session, const RankPlan& plan, std::span
     buffer_regions_.assign(buffers.begin(), buffers.end());
     RemoteMemory& shown = card.flows[static_cast<std::size_t>(FlowId::kGather)];
     shown.segments.assign(segments.begin(), segments.end());
-    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session, plan.gather_owner_route));
+    const bool on_device = std::any_of(segments_.begin(), segments_.end(),
+                                       [](const Segment& segment) { return segment.kind == MemoryKind::kCuda; });
+    device_ = on_device ? session.device() : nullptr;
+    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session, plan.gather_owner_route, device_, plan.staged));
     slots_->describe(shown);
-    SLUICE_ASSIGN_OR_RETURN(staging_, StagingArena::create(options_.staging_bytes));
+    SLUICE_ASSIGN_OR_RETURN(Buffer staging, allocate_exchange_memory(options_.staging_bytes, device_, plan.staged));
+    staging_.emplace(std::move(staging));
     SLUICE_ASSIGN_OR_RETURN(staging_region_,
-                            session.register_memory(staging_->bytes(), MemoryKind::kHost, transport::Access::kLocal));
+                            session.register_memory(staging_->bytes(), staging_->kind(), transport::Access::kLocal));
     return ok_status();
 }
 
@@ -94,6 +99,7 @@ Status GatheredSource::start(Session& session) {
     }
     memory.segments = local;
     slots_->describe(memory);
+    memory.device = device_;
     const int own_world_rank = session.links().rank();
     SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners,
                             pull_owners(session, plan.gather_route, FlowId::kGather, own_world_rank, local));
@@ -108,13 +114,17 @@ Status GatheredSource::start(Session& session) {
     pull.verify_hashes = options_.verify_hashes;
     pull.timeout = session.settings().sync_timeout;
     pull.trace = session.trace();
+    pull.device = device_;
+    pull.device_wire = !plan.staged;
     Status opened;
     session.loop().run_and_wait([&] {
-        server_ = std::make_unique<Server>(
-            session.loop(), session.links(), session.copy_threads(), FlowId::kGather, plan.gather_owner_route,
-            served_consumers(session, plan.gather_owner_route, plan.trainers), std::move(memory),
-            options_.verify_hashes, Server::Events{[this](GroupId group) { released_->group_done(group); }},
-            session.trace());
+        server_ = std::make_unique<Server>(session.loop(), session.links(), session.copy_threads(), FlowId::kGather,
+                                           plan.gather_owner_route,
+                                           served_consumers(session, plan.gather_owner_route, plan.trainers),
+                                           std::move(memory), options_.verify_hashes,
+                                           Server::Events{[this](GroupId group) { released_->group_done(group); },
+                                                          [this](const Status& c) { abort(c); }},
+                                           session.trace());
         engine_ = std::make_unique<PullEngine>(
             session.loop(), session.links(), session.copy_threads(), FlowId::kGather, plan.gather_route,
             std::move(owners), std::vector<Destination>(gather_.demand.dense.parameters.size()), *staging_,
@@ -123,6 +133,9 @@ Status GatheredSource::start(Session& session) {
                                [this](const Status& status) { landed_->finish(status); }});
         opened = engine_->open_keys();
     });
+    SLUICE_RETURN_IF_ERROR(opened);
+    SLUICE_RETURN_IF_ERROR(server_->prepare_device());
+    SLUICE_RETURN_IF_ERROR(engine_->prepare_device());
     session.set_flow(FlowId::kGather, server_.get(), engine_.get());
     return opened;
 }
@@ -145,7 +158,7 @@ Status GatheredSource::gather(std::uint64_t version, GroupId group, std::span<st
     allow_task_->group = group;
     allow_task_->destination = {buffer.data(), nullptr};
     for (const transport::MemoryRegion* region : buffer_regions_) {
-        if (region->data() == buffer.data()) {
+        if (region != nullptr && region->data() == buffer.data()) {
             allow_task_->destination.region = region;
         }
     }

@@ -57,6 +57,7 @@ private:
     std::vector<std::int64_t> gathered_bytes_;
     Options options_;
     Session* session_ = nullptr;
+    Device* device_ = nullptr;  // the session's, if the shards are in its memory
     std::vector<const transport::MemoryRegion*> buffer_regions_;
     std::optional<ServeSlots> slots_;
     std::optional<StagingArena> staging_;

@@ -2,6 +2,7 @@
 
 #include "runtime/exchange/flow_setup.h"
 #include "runtime/services/latch.h"
+#include "runtime/services/log.h"
 
 #include <fmt/format.h>
 
@@ -17,13 +18,40 @@ using Clock = EventLoop::Clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Workers map all of a trainer's memory or none of it.
-std::string mappable_on(const Session& session, const WeightSource& source) {
-    const auto segments = source.segments();
-    const bool all = std::all_of(segments.begin(), segments.end(), [](const WeightSource::Segment& segment) {
-        return segment.bytes == 0 || segment.shared.has_value();
-    });
-    return session.settings().mapped && all ? host_identity() : std::string();
+std::vector<StatedMemory> memory_of(const WeightSource& source) {
+    std::vector<StatedMemory> memory;
+    for (const WeightSource::Segment& segment : source.segments()) {
+        if (segment.bytes > 0) {
+            memory.push_back({segment.data, segment.kind});
+        }
+    }
+    return memory;
+}
+
+/// Whether workers of this host can map the segments: all of them or none. Those in device memory are exported for it.
+struct SharedSegments {
+    bool all = true;
+    std::vector<std::vector<std::byte>> handles;  // of device memory
+};
+SharedSegments share_segments(const WeightSource& source, Device* device) {
+    SharedSegments shared;
+    for (const WeightSource::Segment& segment : source.segments()) {
+        std::vector<std::byte>& handle = shared.handles.emplace_back();
+        if (segment.bytes == 0) {
+            continue;
+        }
+        if (device == nullptr) {
+            shared.all = shared.all && segment.shared.has_value();
+            continue;
+        }
+        auto exported = device->share(segment.data);
+        if (!exported.ok()) {
+            log::info("weights are not mapped: {}", exported.status().message());
+            return {false, {}};
+        }
+        handle = std::move(*exported);
+    }
+    return shared;
 }
 
 }  // namespace
@@ -70,14 +98,24 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bo
     input.own_rank = trainer_rank;
     input.status = prepared;
     input.ownership = ownership;
+    SharedSegments shared;
     if (prepared.ok()) {
         source->add_to(input);
-        input.mappable_on = mappable_on(session, *source);
+        const Result<bool> on_device = device_memory(session, memory_of(*source));
+        input.status = on_device.status();
+        input.device_memory = on_device.ok() && *on_device;
+        input.staged = input.device_memory && (session.settings().staged || !exportable(session, memory_of(*source)));
+        shared = share_segments(*source, input.device_memory ? session.device() : nullptr);
+        if (shared.all) {
+            input.mappable_on = mappable_identity(session, input.device_memory);
+        }
     }
     SLUICE_ASSIGN_OR_RETURN(const RankPlan plan,
                             compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
 
     std::unique_ptr<Trainer> trainer(new Trainer(session, *source, options));
+    trainer->device_ = input.device_memory ? session.device() : nullptr;
+    trainer->shared_segments_ = std::move(shared.handles);
     const Result<MemoryCard> card = trainer->prepare(plan);
     SLUICE_RETURN_IF_ERROR(session.exchange_cards(bootstrap, plan, card, deadline));
     const Status started = trainer->start(plan, deadline);
@@ -94,31 +132,62 @@ Trainer::Trainer(Session& session, WeightSource& source, const Options& options)
 
 Trainer::~Trainer() { close(); }
 
+// Credit groups that are published and unreleased, and the one being gathered.
+Status Trainer::make_gather_buffers() {
+    const std::int64_t bytes = source_.largest_group_bytes();
+    for (int i = 0; i <= session_.settings().credit; ++i) {
+        GatherBuffer& buffer = gather_buffers_.emplace_back();
+        if (device_ == nullptr) {
+            SLUICE_ASSIGN_OR_RETURN(buffer.host, SharedBuffer::allocate(bytes));
+        } else {
+            SLUICE_ASSIGN_OR_RETURN(buffer.device, device_->allocate(bytes));
+            if (bytes > 0) {
+                SLUICE_ASSIGN_OR_RETURN(buffer.shared_device, device_->share(buffer.device->data()));
+            }
+        }
+        free_buffers_.push_back(i);
+    }
+    return ok_status();
+}
+
 Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
     MemoryCard card;
     RemoteMemory& shown = card.flows[static_cast<std::size_t>(FlowId::kSync)];
-    for (const WeightSource::Segment& segment : source_.segments()) {
+    // Where everything is staged, nobody reads device memory over a link, and no transport needs to know it.
+    const bool in_reach = device_ == nullptr || !plan.staged;
+    const auto show = [&](std::span<std::byte> memory, std::optional<SharedMemoryHandle> shared,
+                          std::vector<std::byte> shared_device, auto& regions) -> Result<RemoteRegion> {
+        regions.emplace_back();
+        if (!in_reach) {
+            return RemoteRegion{reinterpret_cast<std::uint64_t>(memory.data()), memory.size(), {}, {}, {}};
+        }
         SLUICE_ASSIGN_OR_RETURN(
-            auto region, session_.register_memory({segment.data, static_cast<std::size_t>(segment.bytes)}, segment.kind,
-                                                  transport::Access::kRemoteRead));
-        shown.segments.push_back(remote_region(*region, segment.shared));
-        segment_regions_.push_back(std::move(region));
+            regions.back(), session_.register_memory(memory, device_ != nullptr ? MemoryKind::kCuda : MemoryKind::kHost,
+                                                     transport::Access::kRemoteRead));
+        return remote_region(*regions.back(), shared, std::move(shared_device));
+    };
+    const auto segments = source_.segments();
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        const WeightSource::Segment& segment = segments[i];
+        SLUICE_ASSIGN_OR_RETURN(
+            RemoteRegion region,
+            show({segment.data, static_cast<std::size_t>(segment.bytes)}, segment.shared,
+                 i < shared_segments_.size() ? shared_segments_[i] : std::vector<std::byte>{}, segment_regions_));
+        shown.segments.push_back(std::move(region));
     }
     std::vector<const transport::MemoryRegion*> buffer_regions;
     if (source_.gathers()) {
-        // Credit groups that are published and unreleased, and the one being gathered.
-        for (int i = 0; i <= session_.settings().credit; ++i) {
-            SLUICE_ASSIGN_OR_RETURN(auto buffer, SharedBuffer::allocate(source_.largest_group_bytes()));
-            SLUICE_ASSIGN_OR_RETURN(auto region, session_.register_memory(buffer.buffer().bytes(), MemoryKind::kHost,
-                                                                          transport::Access::kRemoteRead));
-            shown.gather_buffers.push_back(remote_region(*region, buffer.handle()));
-            buffer_regions.push_back(region.get());
-            gather_buffers_.push_back(std::move(buffer));
-            gather_regions_.push_back(std::move(region));
-            free_buffers_.push_back(i);
+        SLUICE_RETURN_IF_ERROR(make_gather_buffers());
+        for (const GatherBuffer& buffer : gather_buffers_) {
+            SLUICE_ASSIGN_OR_RETURN(
+                RemoteRegion region,
+                show(buffer.bytes(), buffer.host ? std::optional(buffer.host->handle()) : std::nullopt,
+                     buffer.shared_device, gather_regions_));
+            shown.gather_buffers.push_back(std::move(region));
+            buffer_regions.push_back(gather_regions_.back().get());
         }
     }
-    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session_, plan.owner_route));
+    SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session_, plan.owner_route, device_, plan.staged));
     slots_->describe(shown);
     SLUICE_RETURN_IF_ERROR(source_.prepare(session_, plan, shown.segments, buffer_regions, card));
     return card;
@@ -129,10 +198,11 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     for (const WeightSource::Segment& segment : source_.segments()) {
         memory.segments.push_back(segment.data);
     }
-    for (SharedBuffer& shared : gather_buffers_) {
-        memory.gather_buffers.push_back(shared.buffer().data());
+    for (const GatherBuffer& buffer : gather_buffers_) {
+        memory.gather_buffers.push_back(buffer.bytes().data());
     }
     slots_->describe(memory);
+    memory.device = device_;
     GroupId groups = 0;
     for (const GroupId group : plan.owner_route.group_order) {
         publish_tasks_.push_back(std::make_unique<PublishTask>(*this, group));
@@ -146,11 +216,14 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     const std::vector<int> consumer_ranks = world_ranks(consumers);
     peers.insert(peers.end(), consumer_ranks.begin(), consumer_ranks.end());
     session_.loop().run_and_wait([&] {
-        server_ = std::make_unique<Server>(
-            session_.loop(), session_.links(), session_.copy_threads(), FlowId::kSync, plan.owner_route,
-            std::move(consumers), std::move(memory), options_.verify_hashes,
-            Server::Events{[this](GroupId group) { released_->group_done(group); }}, session_.trace());
+        server_ =
+            std::make_unique<Server>(session_.loop(), session_.links(), session_.copy_threads(), FlowId::kSync,
+                                     plan.owner_route, std::move(consumers), std::move(memory), options_.verify_hashes,
+                                     Server::Events{[this](GroupId group) { released_->group_done(group); },
+                                                    [this](const Status& cause) { released_->finish(cause); }},
+                                     session_.trace());
     });
+    SLUICE_RETURN_IF_ERROR(server_->prepare_device());
     session_.set_flow(FlowId::kSync, server_.get(), nullptr);
     session_.set_abort_handler([this](const Status& cause) {
         const Status aborted(StatusCode::kAborted, cause.message());
@@ -161,9 +234,12 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     return source_.start(session_);
 }
 
-Status Trainer::sync(std::uint64_t version) {
+Status Trainer::sync(std::uint64_t version, void* ready) {
     if (closed_) {
         return invalid_argument("this trainer is closed");
+    }
+    if (ready != nullptr && session_.device() == nullptr) {
+        return invalid_argument("a CUDA event was given to a trainer whose session has no device");
     }
     if (version <= last_tried_) {
         return invalid_argument(
@@ -178,7 +254,10 @@ Status Trainer::sync(std::uint64_t version) {
     open_task_->version = version;
     session_.loop().post(*open_task_);
 
-    Status status = source_.begin(version);
+    Status status = ready != nullptr ? session_.device()->wait_for_event(ready) : ok_status();
+    if (status.ok()) {
+        status = source_.begin(version);
+    }
     if (status.ok()) {
         status = serve(version, deadline);
     }
@@ -280,8 +359,8 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
             if (!first_gather) {
                 first_gather = gather_begin;
             }
-            SLUICE_RETURN_IF_ERROR(source_.gather(
-                version, task->group, gather_buffers_[static_cast<std::size_t>(buffer)].buffer().bytes(), deadline));
+            SLUICE_RETURN_IF_ERROR(source_.gather(version, task->group,
+                                                  gather_buffers_[static_cast<std::size_t>(buffer)].bytes(), deadline));
             stats_.gather_seconds = seconds_since(*first_gather);
             trace({.name = TraceName::kGather, .version = version, .group = task->group}, gather_begin);
         }
@@ -320,8 +399,8 @@ void Trainer::close() {
 
 std::int64_t Trainer::buffer_bytes() const {
     std::int64_t bytes = slots_ ? slots_->bytes() : 0;
-    for (const SharedBuffer& shared : gather_buffers_) {
-        bytes += static_cast<std::int64_t>(shared.buffer().size());
+    for (const GatherBuffer& buffer : gather_buffers_) {
+        bytes += static_cast<std::int64_t>(buffer.bytes().size());
     }
     return bytes;
 }

@@ -10,6 +10,7 @@
 #include "runtime/exchange/serve_slots.h"
 #include "runtime/exchange/server.h"
 #include "runtime/exchange/session.h"
+#include "runtime/services/device.h"
 #include "runtime/services/shared_memory.h"
 #include "runtime/services/trace.h"
 #include "trainer/weight_source.h"
@@ -18,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace sluice {
@@ -56,7 +58,10 @@ public:
 
     /// Serves version `version` (rising from call to call, failed ones counted) to all workers and returns the verdict, the same on every rank:
     /// ok when every worker has committed it. When it returns nobody reads the source's memory any more.
-    Status sync(std::uint64_t version);
+    ///
+    /// `ready`: a CUDA event (cudaEvent_t) of the session's device after which the weights are valid; the calling thread waits for it first, and
+    /// for nothing else of the device. Null when they are valid already.
+    Status sync(std::uint64_t version, void* ready = nullptr);
 
     /// Ends this rank's part; collective when the last sync was good. Called by the destructor if need be.
     void close();
@@ -72,6 +77,7 @@ private:
 
     Trainer(Session& session, WeightSource& source, const Options& options);
     Result<MemoryCard> prepare(const RankPlan& plan);
+    Status make_gather_buffers();
     Status start(const RankPlan& plan, Deadline deadline);
     Status serve(std::uint64_t version, Deadline deadline);
     void stop_serving();
@@ -82,8 +88,18 @@ private:
     Session& session_;
     WeightSource& source_;
     Options options_;
+    /// The session's device if the weights are in its memory.
+    Device* device_ = nullptr;
     std::vector<std::unique_ptr<transport::MemoryRegion>> segment_regions_;
-    std::vector<SharedBuffer> gather_buffers_;
+    std::vector<std::vector<std::byte>> shared_segments_;  // of device memory, when all can be mapped
+    /// Memory that groups are gathered into, and how it is mapped.
+    struct GatherBuffer {
+        std::optional<SharedBuffer> host;
+        std::optional<Buffer> device;
+        std::vector<std::byte> shared_device;
+        [[nodiscard]] std::span<std::byte> bytes() const { return host ? host->buffer().bytes() : device->bytes(); }
+    };
+    std::vector<GatherBuffer> gather_buffers_;
     std::vector<std::unique_ptr<transport::MemoryRegion>> gather_regions_;
     std::optional<ServeSlots> slots_;
     std::unique_ptr<Server> server_;

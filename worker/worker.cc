@@ -1,5 +1,6 @@
 #include "worker/worker.h"
 
+#include "runtime/exchange/exchange_memory.h"
 #include "runtime/exchange/flow_setup.h"
 
 #include <fmt/format.h>
@@ -37,6 +38,16 @@ Status check_store(const Demand& demand, const ParameterStore& store) {
     return ok_status();
 }
 
+std::vector<StatedMemory> memory_of(const ParameterStore& store) {
+    std::vector<StatedMemory> memory;
+    for (const ParameterStore::Block& block : store.blocks) {
+        if (block.bytes > 0) {
+            memory.push_back({block.data, block.kind});
+        }
+    }
+    return memory;
+}
+
 }  // namespace
 
 /// Starts a version on the loop.
@@ -67,12 +78,19 @@ Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& boot
     input.demand_key = demand_key;
     input.demand = demand;
     input.status = prepared.ok() ? check_store(demand, store) : prepared;
-    input.mappable_on = session.settings().mapped ? host_identity() : std::string();
+    const Result<bool> on_device = device_memory(session, memory_of(store));
+    if (input.status.ok() && !on_device.ok()) {
+        input.status = on_device.status();
+    }
+    input.device_memory = on_device.ok() && *on_device;
+    input.staged = input.device_memory && (session.settings().staged || !exportable(session, memory_of(store)));
+    input.mappable_on = mappable_identity(session, input.device_memory);
     SLUICE_ASSIGN_OR_RETURN(const RankPlan plan,
                             compile_rank_plan(bootstrap, catalogue, input, options.route, deadline));
 
     std::unique_ptr<Worker> worker(new Worker(session, std::move(hooks), options));
-    const Result<MemoryCard> card = worker->prepare(store);
+    worker->device_ = input.device_memory ? session.device() : nullptr;
+    const Result<MemoryCard> card = worker->prepare(store, plan.staged);
     SLUICE_RETURN_IF_ERROR(session.exchange_cards(bootstrap, plan, card, deadline));
     const Status started = worker->start(store, deadline);
     const auto verdict = session.coordination().agree("set-up", started, deadline);
@@ -88,16 +106,22 @@ Worker::Worker(Session& session, Hooks hooks, const Options& options)
 
 Worker::~Worker() { close(); }
 
-Result<MemoryCard> Worker::prepare(const ParameterStore& store) {
+Result<MemoryCard> Worker::prepare(const ParameterStore& store, bool staged) {
     for (const ParameterStore::Block& block : store.blocks) {
+        if (device_ != nullptr && staged) {
+            block_regions_.push_back(nullptr);
+            continue;
+        }
         SLUICE_ASSIGN_OR_RETURN(
             auto region, session_.register_memory({block.data, static_cast<std::size_t>(block.bytes)}, block.kind,
                                                   transport::Access::kLocal));
         block_regions_.push_back(std::move(region));
     }
-    SLUICE_ASSIGN_OR_RETURN(staging_, StagingArena::create(session_.settings().staging_bytes));
+    SLUICE_ASSIGN_OR_RETURN(Buffer staging,
+                            allocate_exchange_memory(session_.settings().staging_bytes, device_, staged));
+    staging_.emplace(std::move(staging));
     SLUICE_ASSIGN_OR_RETURN(staging_region_,
-                            session_.register_memory(staging_->bytes(), MemoryKind::kHost, transport::Access::kLocal));
+                            session_.register_memory(staging_->bytes(), staging_->kind(), transport::Access::kLocal));
     return MemoryCard{};
 }
 
@@ -127,6 +151,8 @@ Status Worker::start(const ParameterStore& store, Deadline deadline) {
     pull.timeout = session_.settings().sync_timeout;
     pull.delay_per_chunk = options_.delay_per_chunk;
     pull.trace = session_.trace();
+    pull.device = device_;
+    pull.device_wire = !plan.staged;
     const std::vector<int> peers = world_ranks(owners);
     session_.loop().run_and_wait([&] {
         engine_ = std::make_unique<PullEngine>(
@@ -135,6 +161,7 @@ Status Worker::start(const ParameterStore& store, Deadline deadline) {
             PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
                                [this](const Status& status) { landed_->finish(status); }});
     });
+    SLUICE_RETURN_IF_ERROR(engine_->prepare_device());
     session_.set_flow(FlowId::kSync, nullptr, engine_.get());
     SLUICE_RETURN_IF_ERROR(session_.connect(peers, deadline));
     Status opened;

@@ -89,7 +89,7 @@ private:
     class StartTask;
 
     Worker(Session& session, Hooks hooks, const Options& options);
-    Result<MemoryCard> prepare(const ParameterStore& store);
+    Result<MemoryCard> prepare(const ParameterStore& store, bool staged);
     Status start(const ParameterStore& store, Deadline deadline);
     Status pull(std::uint64_t version, Deadline deadline);
     void trace(TraceEvent event, TraceRecorder::Clock::time_point begin, TraceRecorder::Clock::time_point end);
@@ -97,7 +97,9 @@ private:
     Session& session_;
     Hooks hooks_;
     Options options_;
-    std::vector<std::unique_ptr<transport::MemoryRegion>> block_regions_;
+    /// The session's device if the parameters are in its memory.
+    Device* device_ = nullptr;
+    std::vector<std::unique_ptr<transport::MemoryRegion>> block_regions_;  // null where gets do not reach the memory
     std::optional<StagingArena> staging_;
     std::unique_ptr<transport::MemoryRegion> staging_region_;
     std::unique_ptr<PullEngine> engine_;

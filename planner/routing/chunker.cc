@@ -11,7 +11,6 @@ namespace sluice {
 namespace {
 
 // Average run on the owner's side from which a read per run beats packing: below it the cost of posting dominates.
-constexpr std::int64_t kDirectRun = 64 << 10;
 // A cut run ends at a multiple of this where the chunk has room for one: keeps reads aligned.
 constexpr std::int64_t kRunAlignment = 64;
 
@@ -194,8 +193,9 @@ void interleave_owners(std::vector<Chunk>& chunks, std::size_t first, std::size_
 
 }  // namespace
 
-Path choose_path(const Piece& piece, RouteOptions::PathChoice choice, bool mappable) {
+Path choose_path(const Piece& piece, const RouteOptions& options, bool mappable) {
     using Choice = RouteOptions::PathChoice;
+    const Choice choice = options.path;
     if (mappable && !piece.converts() && (choice == Choice::kMapped || choice == Choice::kAuto)) {
         return Path::kMapped;
     }
@@ -206,7 +206,8 @@ Path choose_path(const Piece& piece, RouteOptions::PathChoice choice, bool mappa
     if (choice == Choice::kDirect) {
         return Path::kDirect;
     }
-    return source_is_contiguous(piece.copy) || source_run(piece.copy) >= kDirectRun ? Path::kDirect : Path::kPacked;
+    return source_is_contiguous(piece.copy) || source_run(piece.copy) >= options.direct_run ? Path::kDirect
+                                                                                            : Path::kPacked;
 }
 
 std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, std::int64_t chunk_bytes, std::size_t rotation,

@@ -22,7 +22,7 @@ struct RoutedPiece {
 
 /// By which path a piece should travel. Direct where the owner's side is one run, or runs long enough to be worth a
 /// read each; packed for the rest, and always where the owner has to narrow elements.
-Path choose_path(const Piece& piece, RouteOptions::PathChoice choice, bool mappable);
+Path choose_path(const Piece& piece, const RouteOptions& options, bool mappable);
 
 /// Sorts the pieces of one demand, joins neighbours, and cuts them into chunks of at most `chunk_bytes`, in the order in which
 /// they are read: by group order, and in a group one chunk of each owner after the other, starting with another

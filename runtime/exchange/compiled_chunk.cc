@@ -6,10 +6,6 @@
 namespace sluice {
 namespace {
 
-// A get costs some microseconds of CPU whatever its size (2 us over CMA, more on slower links): as much as to copy this
-// many bytes out of staging.
-constexpr std::int64_t kBytesWorthAGet = 16 << 10;
-
 bool any_conversion(const std::vector<Piece>& pieces) {
     return std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.converts(); });
 }
@@ -60,7 +56,7 @@ std::optional<ReadStep> single_destination(const Chunk& chunk) {
 
 }  // namespace
 
-CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_self) {
+CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_self, const LandingRules& rules) {
     CompiledChunk out;
     out.group = chunk.group;
     out.owner = owner_index;
@@ -73,7 +69,7 @@ CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_s
     }
     const bool converts = any_conversion(chunk.pieces);
     if (chunk.path == Path::kPacked) {
-        const auto destination = converts ? std::nullopt : single_destination(chunk);
+        const auto destination = converts || !rules.in_place ? std::nullopt : single_destination(chunk);
         StridedCopy whole;
         whole.item = chunk.wire_bytes;
         out.landing = destination ? Landing::kInPlace : Landing::kScatter;
@@ -82,9 +78,9 @@ CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_s
     }
     out.reads = reads_to_staging(chunk);
     out.landing = Landing::kScatter;
-    if (!converts) {
+    if (!converts && rules.in_place) {
         std::vector<ReadStep> in_place = reads_in_place(chunk);
-        if ((gets_of(in_place) - gets_of(out.reads)) * kBytesWorthAGet <= chunk.wire_bytes) {
+        if ((gets_of(in_place) - gets_of(out.reads)) * rules.bytes_worth_a_get <= chunk.wire_bytes) {
             out.reads = std::move(in_place);
             out.landing = Landing::kInPlace;
         }

@@ -26,10 +26,19 @@ struct CompiledChunk {
     std::vector<Piece> pieces;    ///< In wire order.
 };
 
+/// What decides where a chunk lands.
+struct LandingRules {
+    /// A get costs some microseconds of CPU whatever its size (2 us over CMA, more on slower links): as much as to copy this many
+    /// bytes out of staging.
+    std::int64_t bytes_worth_a_get = 16 << 10;
+    /// Gets may write parameters.
+    bool in_place = true;
+};
+
 /// Chooses the landing and computes the reads. A direct chunk lands in place unless that takes so many more gets (of runs that are
 /// contiguous on both sides) than reading the owner's runs into staging that copying the chunk from there is cheaper.
 /// A packed chunk is one read, in place when its destination is one gapless range.
-CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_self);
+CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_self, const LandingRules& rules = {});
 
 /// Bytes of `piece` in wire form.
 std::int64_t wire_item_bytes(const Piece& piece);

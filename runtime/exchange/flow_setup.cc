@@ -1,5 +1,7 @@
 #include "runtime/exchange/flow_setup.h"
 
+#include "runtime/services/log.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,8 +9,46 @@
 
 namespace sluice {
 
-RemoteRegion remote_region(const transport::MemoryRegion& region, std::optional<SharedMemoryHandle> shared) {
-    return {reinterpret_cast<std::uint64_t>(region.data()), region.size(), region.packed_key(), shared};
+RemoteRegion remote_region(const transport::MemoryRegion& region, std::optional<SharedMemoryHandle> shared,
+                           std::vector<std::byte> shared_device) {
+    return {reinterpret_cast<std::uint64_t>(region.data()), region.size(), region.packed_key(), shared,
+            std::move(shared_device)};
+}
+
+Result<bool> device_memory(const Session& session, std::span<const StatedMemory> memory) {
+    const auto on_device = std::count_if(memory.begin(), memory.end(),
+                                         [](const StatedMemory& block) { return block.kind == MemoryKind::kCuda; });
+    if (on_device == 0) {
+        return false;
+    }
+    if (session.device() == nullptr) {
+        return invalid_argument("weights are in GPU memory, but the session was opened without a device");
+    }
+    if (static_cast<std::size_t>(on_device) != memory.size()) {
+        return invalid_argument(
+            fmt::format("{} of {} blocks of weights are in GPU memory; have all of a rank's in one kind", on_device,
+                        memory.size()));
+    }
+    for (const StatedMemory& block : memory) {
+        SLUICE_RETURN_IF_ERROR(session.device()->check_address(block.data));
+    }
+    return true;
+}
+
+bool exportable(const Session& session, std::span<const StatedMemory> memory) {
+    for (const StatedMemory& block : memory) {
+        if (const auto handle = session.device()->share(block.data); !handle.ok()) {
+            log::warning("weights go through host memory, much slower than over NVLink or RDMA: {}",
+                         handle.status().message());
+            return false;
+        }
+    }
+    return true;
+}
+
+std::string mappable_identity(const Session& session, bool device_memory) {
+    const std::string host = session.settings().mapped ? host_identity() : std::string();
+    return host.empty() || !device_memory ? host : "cuda " + host;
 }
 
 std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route,
@@ -61,20 +101,27 @@ Status check_reads(const Chunk& chunk, const PullOwner& owner) {
     return ok_status();
 }
 
+Result<Buffer> map_region(const RemoteRegion& region, Device* device) {
+    const auto size = static_cast<std::int64_t>(region.bytes);
+    if (device != nullptr && !region.shared_device.empty()) {
+        return device->map(region.shared_device, size);
+    }
+    if (device == nullptr && region.shared) {
+        return map_shared_memory(*region.shared, size);
+    }
+    return internal_error("its memory is planned to be mapped, but it does not say how");
+}
+
 // Maps all that the owner shows.
-Status map_memory(PullOwner& owner) {
-    const auto map_all = [&owner](const std::vector<RemoteRegion>& regions,
-                                  std::vector<const std::byte*>& view) -> Status {
+Status map_memory(PullOwner& owner, Device* device) {
+    const auto map_all = [&owner, device](const std::vector<RemoteRegion>& regions,
+                                          std::vector<const std::byte*>& view) -> Status {
         for (const RemoteRegion& region : regions) {
             view.push_back(nullptr);
             if (region.bytes == 0) {
                 continue;
             }
-            if (!region.shared) {
-                return internal_error("its memory is planned to be mapped, but it does not say how");
-            }
-            SLUICE_ASSIGN_OR_RETURN(Buffer mapping,
-                                    map_shared_memory(*region.shared, static_cast<std::int64_t>(region.bytes)));
+            SLUICE_ASSIGN_OR_RETURN(Buffer mapping, map_region(region, device));
             view.back() = mapping.data();
             owner.view.mappings.push_back(std::move(mapping));
         }
@@ -110,7 +157,7 @@ Result<std::vector<PullOwner>> pull_owners(const Session& session, const Route& 
         if (!owner->self) {
             SLUICE_RETURN_IF_ERROR(check_reads(chunk, *owner));
             if (chunk.path == Path::kMapped && owner->view.mappings.empty()) {
-                SLUICE_RETURN_IF_ERROR(map_memory(*owner).with_context(owner->name));
+                SLUICE_RETURN_IF_ERROR(map_memory(*owner, session.device()).with_context(owner->name));
             }
         }
     }

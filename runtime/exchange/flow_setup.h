@@ -15,7 +15,21 @@
 namespace sluice {
 
 /// What a registered region looks like to those who may read it. `shared` when it can also be mapped.
-RemoteRegion remote_region(const transport::MemoryRegion& region, std::optional<SharedMemoryHandle> shared = {});
+RemoteRegion remote_region(const transport::MemoryRegion& region, std::optional<SharedMemoryHandle> shared = {},
+                           std::vector<std::byte> shared_device = {});
+
+/// A piece of the caller's memory, with what the caller says it is.
+struct StatedMemory {
+    const std::byte* data = nullptr;
+    MemoryKind kind = MemoryKind::kHost;
+};
+/// Whether this memory is that of the session's device. Refuses device memory without a device or of another one, both kinds on one rank, and
+/// what is not the memory that it is said to be.
+Result<bool> device_memory(const Session& session, std::span<const StatedMemory> memory);
+/// False, with a warning that says why and what to do, when other processes cannot get at this device memory: it then has to be staged.
+bool exportable(const Session& session, std::span<const StatedMemory> memory);
+/// RankInput::mappable_on of a rank that has such memory, when it may map or be mapped.
+std::string mappable_identity(const Session& session, bool device_memory);
 
 /// The consumers of each demand of `route`; `world_ranks` maps the ranks that the route names.
 std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route,

@@ -29,6 +29,17 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(250);
 // A read that does not end although its sync has failed is ended by closing its endpoint by force.
 constexpr auto kDrainLimit = std::chrono::seconds(1);
 constexpr std::int64_t kDroppedLinesLogged = 16;
+// A get over cuda_ipc costs some 7 us of CPU, in which a GPU copies this much.
+constexpr std::int64_t kBytesWorthAGetOnDevice = 8 << 20;
+
+LandingRules landing_rules(const PullOptions& options) {
+    LandingRules rules;
+    if (options.device != nullptr) {
+        rules.bytes_worth_a_get = kBytesWorthAGetOnDevice;
+        rules.in_place = options.device_wire;
+    }
+    return rules;
+}
 
 }  // namespace
 
@@ -90,7 +101,8 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
         ++chunks_of_owner[static_cast<std::size_t>(owner)];
         const auto id = static_cast<ChunkId>(chunks_.size());
         chunks_.push_back(std::make_unique<ChunkSlot>(
-            *this, id, compile_chunk(chunk, owner, owners_[static_cast<std::size_t>(owner)]->is_self())));
+            *this, id,
+            compile_chunk(chunk, owner, owners_[static_cast<std::size_t>(owner)]->is_self(), landing_rules(options_))));
         chunks_.back()->group_index = index;
         chunks_.back()->reader = owner;
         if (chunk.path != Path::kPacked) {
@@ -123,6 +135,39 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
 
 PullEngine::~PullEngine() { assert(inflight_gets_ == 0 && jobs_ == 0); }
 
+Status PullEngine::prepare_device() {
+    if (options_.device == nullptr) {
+        return ok_status();
+    }
+    DeviceTargets targets;
+    if (!gated_) {
+        targets.address = [this](ParameterId parameter) {
+            return destinations_[static_cast<std::size_t>(parameter)].base;
+        };
+    }
+    for (auto& chunk : chunks_) {
+        if (chunk->compiled.landing == Landing::kInPlace && !checked(*chunk)) {
+            continue;
+        }
+        const Owner& owner = *owners_[static_cast<std::size_t>(chunk->compiled.owner)];
+        SLUICE_ASSIGN_OR_RETURN(
+            chunk->program, compile_landing(*options_.device, chunk->compiled, owner.config.view.segments, targets));
+    }
+    return ok_status();
+}
+
+// A get that needs the owner's CPU, or ours, cannot touch the memory of a GPU.
+Status PullEngine::check_device_link(const Owner& owner, const transport::LinkInfo& link) const {
+    if (options_.device == nullptr || !options_.device_wire || link.link_class == transport::LinkClass::kOneSided) {
+        return ok_status();
+    }
+    return {StatusCode::kUnsupported,
+            fmt::format("the link to {} ({}) cannot read GPU memory one-sidedly; let UCX_TLS have cuda_ipc (and set "
+                        "UCX_CUDA_IPC_ENABLE_GET_ZCOPY=y) or an RDMA device with GPUDirect, or use --staged",
+                        owner.config.name, link.transport),
+            owner.config.world_rank};
+}
+
 Status PullEngine::open_keys() {
     for (auto& owner : owners_) {
         if (owner->is_self()) {
@@ -149,6 +194,7 @@ Status PullEngine::open_keys() {
         }
         SLUICE_ASSIGN_OR_RETURN(owner->slot_key, open(owner->config.memory.slots));
         owner->max_get_bytes = std::max<std::size_t>(endpoint->link().max_get_bytes, 1);
+        SLUICE_RETURN_IF_ERROR(check_device_link(*owner, endpoint->link()));
     }
     return ok_status();
 }
@@ -480,7 +526,8 @@ bool PullEngine::lend(Owner& idle) {
     const int index = static_cast<int>(self - owners_.begin());
     const auto mirrored = [&](const ChunkSlot& chunk) {
         return std::find(chunk.mirrors.begin(), chunk.mirrors.end(), index) != chunk.mirrors.end() &&
-               (chunk.compiled.landing != Landing::kLocalCopy || !idle.config.view.segments.empty());
+               (chunk.compiled.landing != Landing::kLocalCopy ||
+                (options_.device == nullptr && !idle.config.view.segments.empty()));
     };
     Owner* lender = nullptr;
     std::size_t place = 0;

@@ -10,6 +10,7 @@
 #include "runtime/exchange/remote_memory.h"
 #include "runtime/services/buffer.h"
 #include "runtime/services/copy_threads.h"
+#include "runtime/services/device.h"
 #include "runtime/services/event_loop.h"
 #include "runtime/services/trace.h"
 #include "transport/transport.h"
@@ -53,6 +54,9 @@ struct PullOptions {
     std::chrono::milliseconds timeout{60'000};     ///< Without any progress.
     std::chrono::milliseconds delay_per_chunk{0};  ///< For tests: a slow worker.
     TraceRecorder* trace = nullptr;                ///< Null: nothing is traced.
+    Device* device = nullptr;                      ///< Whose memory the parameters are in; null: host memory.
+    bool device_wire =
+        true;  ///< On a device: gets write its memory. Otherwise they fill staging, from which a program scatters.
 };
 
 /// What a link carried in the last version.
@@ -86,7 +90,9 @@ public:
     PullEngine(const PullEngine&) = delete;
     PullEngine& operator=(const PullEngine&) = delete;
 
-    /// Unpacks the owners' keys. Once, when all links are connected.
+    /// Makes the device's programs for all chunks. Once, before the first version; nothing to do for host memory.
+    Status prepare_device();
+    /// Unpacks the owners' keys. Once, when all links are connected. Refuses a link over which gets cannot reach the device's memory.
     Status open_keys();
     /// Gives the keys back; before the links close. Nothing may be in flight.
     void close_keys();
@@ -145,6 +151,7 @@ private:
     void note_stalls();
     [[nodiscard]] StallClock::Cause stall_cause(Owner& owner) const;
     [[nodiscard]] bool checked(const ChunkSlot& chunk) const;
+    [[nodiscard]] Status check_device_link(const Owner& owner, const transport::LinkInfo& link) const;
     [[nodiscard]] const std::byte* viewed(const ChunkSlot& chunk, const Piece& piece) const;
     void land(ChunkSlot& chunk);
     void copied(Owner& owner, ChunkSlot& chunk, EventLoop::Clock::time_point begin, EventLoop::Clock::time_point end);

@@ -1,6 +1,7 @@
 // What a PullEngine consists of. For its own sources only.
 #pragma once
 
+#include "runtime/exchange/device_chunks.h"
 #include "runtime/exchange/pull_engine.h"
 #include "runtime/exchange/read_activity.h"
 #include "runtime/exchange/read_cursor.h"
@@ -86,10 +87,12 @@ public:
     void finished() override;
 
 private:
+    void run_on_device();
     void trace() const;
 
     PullEngine& engine_;
     ChunkSlot& chunk_;
+    Status status_;  // of the device
     std::uint64_t hash_ = 0;
     EventLoop::Clock::time_point begin_{}, written_{}, end_{};  // `written_`: copied or scattered, not yet hashed
 };
@@ -102,7 +105,8 @@ struct PullEngine::ChunkSlot {
     CompiledChunk compiled;
     int group_index = 0;
     LandJob job;
-    std::vector<int> mirrors;  // other owners, by index, that have the bytes at the same place
+    ChunkProgram program = {};  // on a device
+    std::vector<int> mirrors;   // other owners, by index, that have the bytes at the same place
 
     ChunkState state = ChunkState::kWaiting;
     int reader = 0;  // index of the owner that it is read from: its own, or a mirror

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sluice {
 
 using Clock = EventLoop::Clock;
@@ -57,11 +59,52 @@ void PullEngine::land(ChunkSlot& chunk) {
         return;
     }
     ++jobs_;
-    copy_threads_.enqueue(chunk.job, chunk.compiled.wire_bytes);
+    if (chunk.program != nullptr) {
+        copy_threads_.enqueue(chunk.job);  // It waits for the device, however small it is.
+    } else {
+        copy_threads_.enqueue(chunk.job, chunk.compiled.wire_bytes);
+    }
+}
+
+void PullEngine::LandJob::run_on_device() {
+    Device& device = *engine_.options_.device;
+    const CompiledChunk& compiled = chunk_.compiled;
+    const bool check = engine_.checked(chunk_);
+    Device::Bases bases;
+    if (chunk_.staging) {
+        bases.wire = engine_.staging_.data() + *chunk_.staging;
+    }
+    if (engine_.gated_) {
+        bases.gathered = engine_.destinations_[static_cast<std::size_t>(compiled.pieces.front().parameter)].base;
+    } else if (compiled.landing == Landing::kLocalCopy) {
+        const Owner& owner = *engine_.owners_[static_cast<std::size_t>(chunk_.reader)];
+        if (!owner.config.view.gather_buffers.empty()) {
+            const int buffer = owner.parts[static_cast<std::size_t>(chunk_.group_index)].buffer;
+            bases.gathered = owner.config.view.gather_buffers[static_cast<std::size_t>(buffer)];
+        }
+    }
+    const bool converts = compiled.landing == Landing::kScatter &&
+                          std::any_of(compiled.pieces.begin(), compiled.pieces.end(),
+                                      [](const Piece& piece) { return piece.wire_dtype() != piece.parameter_dtype; });
+    if (compiled.landing != Landing::kInPlace) {
+        status_ = device.run(*chunk_.program, bases, ran_on(), check && converts ? &hash_ : nullptr);
+    }
+    written_ = Clock::now();
+    // Over the destination, as on the host.
+    if (status_.ok() && check && !converts) {
+        const auto hash = device.hash(*chunk_.program, bases, Device::Side::kTarget, ran_on());
+        status_ = hash.status();
+        hash_ = hash.ok() ? *hash : 0;
+    }
+    end_ = Clock::now();
 }
 
 void PullEngine::LandJob::run() {
     begin_ = Clock::now();
+    if (chunk_.program != nullptr) {
+        run_on_device();
+        return;
+    }
     const CompiledChunk& compiled = chunk_.compiled;
     const std::byte* wire = chunk_.staging ? engine_.staging_.data() + *chunk_.staging : nullptr;
     std::int64_t offset = 0;
@@ -155,7 +198,9 @@ void PullEngine::LandJob::finished() {
         engine_.copied(owner, chunk_, begin_, end_);
     }
     if (engine_.state_ == State::kPulling) {
-        if (engine_.checked(chunk_) && hash_ != *chunk_.hash) {
+        if (!status_.ok()) {
+            engine_.fail(status_.with_context(fmt::format("chunk {} (group {})", chunk_.id, compiled.group)));
+        } else if (engine_.checked(chunk_) && hash_ != *chunk_.hash) {
             ++engine_.mismatched_chunks_;
             engine_.fail(
                 Status(StatusCode::kMismatch,
@@ -168,6 +213,7 @@ void PullEngine::LandJob::finished() {
             engine_.landed(chunk_);
         }
     }
+    status_ = ok_status();
     if (engine_.state_ == State::kPulling) {
         engine_.pump();
     } else {

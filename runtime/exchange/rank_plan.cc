@@ -15,6 +15,8 @@ namespace sluice {
 namespace {
 
 constexpr int kRouter = 0;
+// Shorter runs are packed on the GPU, where a get costs more than on a processor and packing less.
+constexpr std::int64_t kDirectRunOnDevice = 1 << 20;
 
 std::string name_of(const RankInput& input) {
     return fmt::format("{} {}", input.trainer ? "trainer" : "worker", input.own_rank);
@@ -52,6 +54,7 @@ public:
 
     Result<std::vector<RankPlan>> run() {
         SLUICE_RETURN_IF_ERROR(place_ranks());
+        decide_staging();
         SLUICE_RETURN_IF_ERROR(route_sync());
         SLUICE_RETURN_IF_ERROR(route_gather_flow());
         std::random_device entropy;
@@ -61,6 +64,7 @@ public:
             RankPlan plan;
             plan.session = session;
             plan.fingerprint = sync_.fingerprint;
+            plan.staged = staged_;
             plan.trainers = trainers_;
             plan.workers = workers_;
             if (input.trainer) {
@@ -79,6 +83,21 @@ public:
     }
 
 private:
+    // One rule for the whole session: slots and staging are then of one kind everywhere.
+    void decide_staging() {
+        const auto on_device = [](const RankInput& input) { return input.device_memory; };
+        const bool any = std::any_of(inputs_.begin(), inputs_.end(), on_device);
+        const bool all = std::all_of(inputs_.begin(), inputs_.end(), on_device);
+        const bool out_of_reach =
+            std::any_of(inputs_.begin(), inputs_.end(), [](const RankInput& input) { return input.staged; });
+        staged_ = any && (!all || out_of_reach);
+        if (staged_) {
+            options_.path = RouteOptions::PathChoice::kPacked;
+        } else if (any) {
+            options_.direct_run = kDirectRunOnDevice;
+        }
+    }
+
     Status place_ranks() {
         const auto trainer_count = static_cast<std::size_t>(
             std::count_if(inputs_.begin(), inputs_.end(), [](const RankInput& input) { return input.trainer; }));
@@ -114,7 +133,7 @@ private:
             demand_of_worker_[worker] = static_cast<DemandId>(at->second);
         }
         for (DemandRequest& request : requests) {
-            request.mapped_owners = mapped_owners(request.workers);
+            request.mapped_owners = staged_ ? std::vector<int>{} : mapped_owners(request.workers);
         }
         SLUICE_ASSIGN_OR_RETURN(sync_, route(catalogue_, owners, requests, options_));
         return ok_status();
@@ -161,7 +180,8 @@ private:
     }
 
     const Catalogue& catalogue_;
-    const RouteOptions& options_;
+    RouteOptions options_;
+    bool staged_ = false;
     std::vector<RankInput> inputs_;
     std::vector<int> trainers_;
     std::vector<int> workers_;

@@ -24,6 +24,10 @@ struct RankInput {
     Status status;
     /// The host (host_identity) on which a trainer's memory can be mapped, or a worker is ready to map; empty: nowhere.
     std::string mappable_on;
+    /// Its weights are in GPU memory.
+    bool device_memory = false;
+    /// Its transport cannot reach them there: they go through host memory.
+    bool staged = false;
 
     /// A trainer's offer to the workers.
     Ownership ownership;
@@ -44,6 +48,9 @@ struct RankInput {
 struct RankPlan {
     std::uint64_t session = 0;  ///< Drawn by rank 0; no two sessions share it.
     std::uint64_t fingerprint = 0;
+    /// Weights lie in GPU memory on some ranks, and not on all, or out of a transport's reach: everything is packed into host memory and scattered
+    /// out of it.
+    bool staged = false;
     std::vector<int> trainers;  ///< World rank of each trainer rank.
     std::vector<int> workers;   ///< World rank of each worker rank.
     Route route;                ///< A worker's.

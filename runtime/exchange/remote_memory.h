@@ -17,6 +17,8 @@ struct RemoteRegion {
     std::vector<std::byte> key;
     /// How a process of the same host can map it, when it can.
     std::optional<SharedMemoryHandle> shared = {};
+    /// The same for device memory (Device::map); empty when it cannot.
+    std::vector<std::byte> shared_device = {};
 };
 
 /// All of an owner's memory that one flow reads. Told once, at set-up.

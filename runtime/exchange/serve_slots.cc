@@ -1,5 +1,6 @@
 #include "runtime/exchange/serve_slots.h"
 
+#include "runtime/exchange/exchange_memory.h"
 #include "runtime/exchange/flow_setup.h"
 
 #include <algorithm>
@@ -10,10 +11,12 @@ namespace {
 
 // Enough for any round trip; more would only be walked over.
 constexpr std::int64_t kMostSlots = 256;
+// Of a line of any cache, and of a GPU's accesses.
+constexpr std::int64_t kSlotAlignment = 256;
 
 }  // namespace
 
-Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route) {
+Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route, Device* device, bool staged) {
     ServeSlots slots;
     for (const ServedDemand& demand : route.demands) {
         for (const ServedChunk& chunk : demand.chunks) {
@@ -25,12 +28,13 @@ Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route)
     if (slots.slot_bytes_ == 0) {
         return slots;
     }
+    slots.slot_bytes_ = (slots.slot_bytes_ + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
     // Chunks are often much smaller than allowed, since a group ends them: the same memory then holds more of them, and as
     // many can be on their way to each consumer.
     const std::int64_t budget = session.settings().slots * session.settings().chunk_bytes;
     slots.count_ = static_cast<int>(std::clamp<std::int64_t>(budget / slots.slot_bytes_, 1, kMostSlots));
-    SLUICE_ASSIGN_OR_RETURN(slots.buffer_, Buffer::allocate(slots.bytes(), MemoryKind::kHost));
-    SLUICE_ASSIGN_OR_RETURN(slots.region_, session.register_memory(slots.buffer_->bytes(), MemoryKind::kHost,
+    SLUICE_ASSIGN_OR_RETURN(slots.buffer_, allocate_exchange_memory(slots.bytes(), device, staged));
+    SLUICE_ASSIGN_OR_RETURN(slots.region_, session.register_memory(slots.buffer_->bytes(), slots.buffer_->kind(),
                                                                    transport::Access::kRemoteRead));
     return slots;
 }

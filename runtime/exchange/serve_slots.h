@@ -16,8 +16,9 @@ namespace sluice {
 /// The registered serve slots of one flow of an owner. Nothing is allocated when its route packs nothing.
 class ServeSlots {
 public:
-    /// Slots as large as the largest packed chunk of `route`, as many as fit into the memory of Settings::slots chunks.
-    static Result<ServeSlots> create(Session& session, const OwnerRoute& route);
+    /// Slots as large as the largest packed chunk of `route`, as many as fit into the memory of Settings::slots chunks. They are where
+    /// the weights are: host memory, or that of `device`; with `staged`, pinned memory that the device writes.
+    static Result<ServeSlots> create(Session& session, const OwnerRoute& route, Device* device, bool staged);
 
     /// Fills in the slots' part.
     void describe(RemoteMemory& memory) const;

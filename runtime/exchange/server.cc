@@ -1,6 +1,7 @@
 #include "runtime/exchange/server.h"
 
 #include "runtime/exchange/compiled_chunk.h"
+#include "runtime/exchange/device_chunks.h"
 #include "runtime/services/copy_engine.h"
 #include "runtime/services/log.h"
 
@@ -27,10 +28,13 @@ struct Server::DemandState {
         const ServedChunk* chunk = nullptr;
         int group = 0;             // index
         PackSlot* slot = nullptr;  // where it lies packed or is being packed, if it does
+        ChunkProgram pack = {};
     };
     struct Part {  // of one group
         std::vector<const ServedChunk*> direct;
-        std::vector<std::uint64_t> hashes;  // of the direct chunks, this version
+        std::vector<std::uint64_t> hashes;          // of the direct chunks, this version
+        std::vector<ChunkProgram> programs;         // that read them, on a device
+        std::vector<const DeviceProgram*> readers;  // the same
         int chunks = 0;
     };
 
@@ -70,7 +74,10 @@ public:
     void finished() override;
 
 private:
+    void pack_on_device(const DemandState::PackedChunk& packed);
+
     Server& server_;
+    Status status_;  // of the device
 
 public:
     const int number;
@@ -92,7 +99,10 @@ public:
     int group = 0;
 
 private:
+    void hash_on_device(DemandState::Part& part, int buffer);
+
     Server& server_;
+    Status status_;  // of the device
     Clock::time_point begin_{}, end_{};
 };
 
@@ -103,11 +113,29 @@ const std::byte* base_of(const ServedMemory& memory, const Piece& piece, int buf
                                              : memory.segments[static_cast<std::size_t>(piece.segment)];
 }
 
+// The gather buffer that the group lies in, if the owner gathers.
+const std::byte* gathered_at(const ServedMemory& memory, int buffer) {
+    return memory.gather_buffers.empty() ? nullptr : memory.gather_buffers[static_cast<std::size_t>(buffer)];
+}
+
 }  // namespace
+
+void Server::PackSlot::pack_on_device(const DemandState::PackedChunk& packed) {
+    const int buffer = server_.groups_[static_cast<std::size_t>(packed.group)].buffer;
+    status_ = server_.memory_.device->run(
+        *packed.pack,
+        {server_.memory_.slots + number * server_.memory_.slot_bytes, gathered_at(server_.memory_, buffer)}, ran_on(),
+        server_.hash_ ? &hash : nullptr);
+    end = Clock::now();
+}
 
 void Server::PackSlot::run() {
     begin = Clock::now();
     const DemandState::PackedChunk& packed = demand->packed[place];
+    if (packed.pack != nullptr) {
+        pack_on_device(packed);
+        return;
+    }
     std::byte* to = server_.memory_.slots + number * server_.memory_.slot_bytes;
     std::int64_t offset = 0;
     for (const Piece& piece : packed.chunk->pieces) {
@@ -132,6 +160,11 @@ void Server::PackSlot::run() {
 void Server::PackSlot::finished() {
     --server_.jobs_;
     state = State::kReady;
+    if (!status_.ok()) {
+        server_.failed(std::exchange(status_, ok_status()));
+        server_.drained_check();
+        return;
+    }
     server_.packed_bytes_ += demand->packed[place].chunk->wire_bytes;
     if (server_.pack_begin_ == Clock::time_point{}) {
         server_.pack_begin_ = begin;
@@ -151,10 +184,21 @@ void Server::PackSlot::finished() {
     server_.drained_check();
 }
 
+void Server::HashJob::hash_on_device(DemandState::Part& part, int buffer) {
+    if (status_.ok() && !part.programs.empty()) {
+        status_ = server_.memory_.device->hash_all(part.readers, {nullptr, gathered_at(server_.memory_, buffer)},
+                                                   Device::Side::kSource, ran_on(), part.hashes);
+    }
+}
+
 void Server::HashJob::run() {
     begin_ = Clock::now();
     for (auto& demand : server_.demands_) {
         DemandState::Part& part = demand->parts[static_cast<std::size_t>(group)];
+        if (server_.memory_.device != nullptr) {
+            hash_on_device(part, server_.groups_[static_cast<std::size_t>(group)].buffer);
+            continue;
+        }
         for (std::size_t i = 0; i < part.direct.size(); ++i) {
             ChunkHash sum;
             for (const Piece& piece : part.direct[i]->pieces) {
@@ -177,7 +221,9 @@ void Server::HashJob::finished() {
                               .group = server_.groups_[static_cast<std::size_t>(group)].group},
                              begin_, end_);
     }
-    if (server_.open_) {
+    if (!status_.ok()) {
+        server_.failed(std::exchange(status_, ok_status()));
+    } else if (server_.open_) {
         ++server_.hashed_;
         for (auto& consumer : server_.consumers_) {
             server_.announce(*consumer);
@@ -219,7 +265,7 @@ Server::Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId 
             ++part.chunks;
             if (chunk.path == Path::kPacked) {
                 assert(chunk.wire_bytes <= memory_.slot_bytes);
-                demand->packed.push_back({&chunk, group, nullptr});
+                demand->packed.push_back({&chunk, group, nullptr, nullptr});
             } else {
                 part.direct.push_back(&chunk);
                 part.hashes.push_back(0);
@@ -251,6 +297,35 @@ Server::Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId 
 
 Server::~Server() { assert(jobs_ == 0); }
 
+Status Server::prepare_device() {
+    if (memory_.device == nullptr) {
+        return ok_status();
+    }
+    for (auto& demand : demands_) {
+        for (DemandState::PackedChunk& packed : demand->packed) {
+            SLUICE_ASSIGN_OR_RETURN(packed.pack, compile_pack(*memory_.device, *packed.chunk, memory_.segments));
+        }
+        for (DemandState::Part& part : demand->parts) {
+            for (const ServedChunk* chunk : part.direct) {
+                if (hash_) {
+                    SLUICE_ASSIGN_OR_RETURN(ChunkProgram program,
+                                            compile_source(*memory_.device, *chunk, memory_.segments));
+                    part.readers.push_back(program.get());
+                    part.programs.push_back(std::move(program));
+                }
+            }
+        }
+    }
+    return ok_status();
+}
+
+void Server::failed(const Status& cause) {
+    // Nothing more is told: what this version has packed and hashed from here on may be wrong.
+    if (std::exchange(open_, false) && events_.on_failed) {
+        events_.on_failed(cause);
+    }
+}
+
 int Server::group_index(GroupId group) const {
     return group < 0 || static_cast<std::size_t>(group) >= group_index_.size()
                ? -1
@@ -262,6 +337,7 @@ void Server::open(std::uint64_t version) {
     version_ = version;
     open_ = true;
     published_ = hashed_ = 0;
+    burst_ = false;
     packed_bytes_ = 0;
     pack_begin_ = pack_end_ = {};
     for (GroupState& group : groups_) {
@@ -313,8 +389,7 @@ void Server::hash_next() {
     }
     hashing_ = true;
     hash_job_->group = hashed_;
-    ++jobs_;
-    copy_threads_.enqueue(*hash_job_, groups_[static_cast<std::size_t>(hashed_)].direct_bytes);
+    enqueue(*hash_job_, groups_[static_cast<std::size_t>(hashed_)].direct_bytes);
 }
 
 void Server::announce(Consumer& consumer) {
@@ -362,34 +437,57 @@ void Server::pump() {
     pumping_ = false;
 }
 
-// Tells the consumer of its next packed chunk, or starts to pack it. False when neither can be done now.
+// Tells the consumer of its next packed chunk, or starts to pack one of those that it may be told of without reading any first. False
+// when neither can be done now.
 bool Server::serve_next(Consumer& consumer) {
-    if (consumer.lost || consumer.begun != version_ || consumer.next_packed == consumer.demand->packed.size() ||
+    const std::vector<DemandState::PackedChunk>& chunks = consumer.demand->packed;
+    if (consumer.lost || consumer.begun != version_ || consumer.next_packed == chunks.size() ||
         consumer.held_slots >= slots_per_consumer_) {
         return false;
     }
-    DemandState::PackedChunk& packed = consumer.demand->packed[consumer.next_packed];
-    if (packed.group >= published_) {
-        return false;
-    }
-    if (packed.slot == nullptr) {
-        PackSlot* slot = take_slot();
-        if (slot == nullptr) {
-            return false;
-        }
-        slot->state = PackSlot::State::kPacking;
-        slot->demand = consumer.demand;
-        slot->place = consumer.next_packed;
-        slot->readers = 0;
-        slot->told = false;
-        packed.slot = slot;
-        ++jobs_;
-        copy_threads_.enqueue(*slot, packed.chunk->wire_bytes);
+    const DemandState::PackedChunk& next = chunks[consumer.next_packed];
+    if (next.slot != nullptr && next.slot->state == PackSlot::State::kReady) {
+        tell(consumer);
         return true;
     }
-    if (packed.slot->state != PackSlot::State::kReady) {
+    const std::size_t end = std::min(
+        chunks.size(), consumer.next_packed + static_cast<std::size_t>(slots_per_consumer_ - consumer.held_slots));
+    for (std::size_t place = consumer.next_packed; place < end && chunks[place].group < published_; ++place) {
+        if (chunks[place].slot == nullptr) {
+            return start_packing(*consumer.demand, place);
+        }
+    }
+    return false;
+}
+
+void Server::enqueue(CopyJob& job, std::int64_t bytes) {
+    ++jobs_;
+    if (memory_.device != nullptr) {
+        copy_threads_.enqueue(job);  // It waits for the device, however small it is.
+    } else {
+        copy_threads_.enqueue(job, bytes);
+    }
+}
+
+bool Server::start_packing(DemandState& demand, std::size_t place) {
+    PackSlot* slot = may_pack() ? take_slot() : nullptr;
+    if (slot == nullptr) {
+        burst_ = false;
         return false;
     }
+    slot->state = PackSlot::State::kPacking;
+    slot->demand = &demand;
+    slot->place = place;
+    slot->readers = 0;
+    slot->told = false;
+    demand.packed[place].slot = slot;
+    enqueue(*slot, demand.packed[place].chunk->wire_bytes);
+    return true;
+}
+
+// Of its next packed chunk, which is ready.
+void Server::tell(Consumer& consumer) {
+    const DemandState::PackedChunk& packed = consumer.demand->packed[consumer.next_packed];
     PackSlot& slot = *packed.slot;
     ++slot.readers;
     slot.told = true;
@@ -405,7 +503,20 @@ bool Server::serve_next(Consumer& consumer) {
     message.hash = slot.hash;
     ++consumer.next_packed;
     links_.send(consumer.config.world_rank, message);
-    return true;
+}
+
+// A GPU that several processes use serves them in turn, and changing over costs as much as packing some chunks. So it packs many at a
+// time: once half of the slots are free, until none is. Slots always come free, since whoever was told of one reads it.
+bool Server::may_pack() {
+    if (memory_.device == nullptr || burst_) {
+        return true;
+    }
+    const auto free = std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) {
+        return slot->state == PackSlot::State::kFree ||
+               (slot->state == PackSlot::State::kReady && slot->readers == 0 && (slot->told || !wanted(*slot)));
+    });
+    burst_ = free > 0 && 2 * free >= static_cast<std::ptrdiff_t>(slots_.size());
+    return burst_;
 }
 
 // A free slot, or one whose chunk nobody reads just now: a replica that has not come to it yet gets it packed again.

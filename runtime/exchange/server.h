@@ -5,6 +5,7 @@
 #include "runtime/exchange/links.h"
 #include "runtime/exchange/message.h"
 #include "runtime/services/copy_threads.h"
+#include "runtime/services/device.h"
 #include "runtime/services/event_loop.h"
 #include "runtime/services/trace.h"
 
@@ -31,6 +32,7 @@ struct ServedMemory {
     std::byte* slots = nullptr;  ///< slot_count slots of slot_bytes each; may be null when nothing is packed.
     std::int64_t slot_bytes = 0;
     int slot_count = 0;
+    Device* device = nullptr;  ///< Whose memory segments and gather buffers are; null: host memory.
 };
 
 /// The owner's side of a flow: announces groups, packs chunks ahead of their readers, counts releases. Everything on the event
@@ -44,6 +46,8 @@ public:
     struct Events {
         /// Every consumer has released the group: its buffer may be used again.
         std::function<void(GroupId)> on_group_released;
+        /// The device could not pack or hash: the version cannot go on. Everything is still to be stopped. May be empty for host memory.
+        std::function<void(const Status&)> on_failed = {};
     };
 
     /// `consumers[i]` holds the consumers of `route.demands[i]`. `trace` may be null.
@@ -53,6 +57,9 @@ public:
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
+
+    /// Makes the device's programs for all chunks. Once, before the first version; nothing to do for host memory.
+    Status prepare_device();
 
     /// Groups that this owner publishes, in order. Groups in which nobody reads anything of it are not among them.
     [[nodiscard]] std::span<const GroupId> group_order() const { return route_.group_order; }
@@ -88,13 +95,18 @@ private:
     void hash_next();
     void pump();
     bool serve_next(Consumer& consumer);
+    bool start_packing(DemandState& demand, std::size_t place);
+    void tell(Consumer& consumer);
+    void enqueue(CopyJob& job, std::int64_t bytes);
     PackSlot* take_slot();
+    bool may_pack();
     void leave_slot(PackSlot& slot);
     [[nodiscard]] static bool wanted(const PackSlot& slot);
     void release(Consumer& consumer, int group, std::uint64_t version);
     [[nodiscard]] bool owes_release(const Consumer& consumer, int group) const;
     void check_released(int group);
     void drained_check();
+    void failed(const Status& cause);
     [[nodiscard]] int group_index(GroupId group) const;
     [[nodiscard]] Consumer* consumer_of(const Message& message) const;
     void drop(const Message& message, const std::string& why);
@@ -128,6 +140,7 @@ private:
     EventLoop::Clock::time_point pack_begin_{}, pack_end_{};
     std::int64_t dropped_ = 0;
     bool pumping_ = false;
+    bool burst_ = false;  // on a device: slots are being filled, until none is left
     std::function<void()> drained_;
 };
 

@@ -31,22 +31,29 @@ void say_if_bound(int copy_threads) {
     const int cores = CPU_COUNT(&allowed);
     const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
     if (cores < copy_threads && cores < online) {
-        log::info("bound to {} of {} cores, but {} copy threads: start with `mpirun --bind-to none`, or set "
-                  "SLUICE_COPY_THREADS={}",
-                  cores, online, copy_threads, cores);
+        log::info(
+            "bound to {} of {} cores, but {} copy threads: start with `mpirun --bind-to none`, or set "
+            "SLUICE_COPY_THREADS={}",
+            cores, online, copy_threads, cores);
     }
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> Session::open(const Settings& settings, const TransportFactory& open_transport) {
+Result<std::unique_ptr<Session>> Session::open(const Settings& settings, const TransportFactory& open_transport,
+                                               Device* device) {
     say_if_bound(settings.copy_threads);
     std::unique_ptr<Session> session(new Session(settings));
+    session->device_ = device;
     session->loop_ = std::make_unique<EventLoop>("sluice-net");
     session->copy_threads_ = std::make_unique<CopyThreads>(*session->loop_, "sluice-copy", settings.copy_threads,
                                                            settings.copy_at_once_bytes);
     Result<std::unique_ptr<transport::Transport>> opened = internal_error("not opened");
-    session->loop_->run_and_wait([&] { opened = open_transport(*session->loop_); });
+    session->loop_->run_and_wait([&] {
+        // UCX takes the device that is current on its thread.
+        const Status selected = device != nullptr ? device->use_on_this_thread() : ok_status();
+        opened = selected.ok() ? open_transport(*session->loop_) : selected;
+    });
     SLUICE_ASSIGN_OR_RETURN(session->transport_, std::move(opened));
     return session;
 }

@@ -11,6 +11,7 @@
 #include "runtime/exchange/server.h"
 #include "runtime/services/copy_threads.h"
 #include "runtime/services/deadline.h"
+#include "runtime/services/device.h"
 #include "runtime/services/event_loop.h"
 #include "runtime/services/trace.h"
 #include "transport/transport.h"
@@ -36,8 +37,10 @@ class Session {
 public:
     using TransportFactory = std::function<Result<std::unique_ptr<transport::Transport>>(EventLoop& loop)>;
 
-    /// Starts the threads and opens the transport. `name` is the rank's own ("trainer 1").
-    static Result<std::unique_ptr<Session>> open(const Settings& settings, const TransportFactory& open_transport);
+    /// Starts the threads and opens the transport. With `device` (which must outlive the session, and have a lane for each copy thread) the
+    /// weights of this rank may lie in its memory; the loop selects it before the transport is opened.
+    static Result<std::unique_ptr<Session>> open(const Settings& settings, const TransportFactory& open_transport,
+                                                 Device* device = nullptr);
     /// Closes by force when close() was not called.
     ~Session();
     Session(const Session&) = delete;
@@ -71,6 +74,8 @@ public:
     [[nodiscard]] EventLoop& loop() { return *loop_; }
     [[nodiscard]] CopyThreads& copy_threads() { return *copy_threads_; }
     [[nodiscard]] transport::Transport& transport() { return *transport_; }
+    /// Null for host memory.
+    [[nodiscard]] Device* device() const { return device_; }
     [[nodiscard]] Links& links() { return *links_; }
     [[nodiscard]] Coordination& coordination() { return *coordination_; }
     [[nodiscard]] const Settings& settings() const { return settings_; }
@@ -105,6 +110,7 @@ private:
     };
 
     Settings settings_;
+    Device* device_ = nullptr;
     std::unique_ptr<TraceRecorder> trace_;
     std::unique_ptr<EventLoop> loop_;
     std::unique_ptr<CopyThreads> copy_threads_;

@@ -47,10 +47,12 @@ void put(const RemoteRegion& region, wire::RegionMessage& message) {
         shared.set_device(region.shared->device);
         shared.set_inode(region.shared->inode);
     }
+    assign(*message.mutable_shared_device(), region.shared_device);
 }
 
 RemoteRegion get(const wire::RegionMessage& message) {
-    RemoteRegion region{message.address(), message.bytes(), copy_of(message.key()), {}};
+    RemoteRegion region{
+        message.address(), message.bytes(), copy_of(message.key()), {}, copy_of(message.shared_device())};
     if (message.has_shared()) {
         const wire::SharedMemoryMessage& shared = message.shared();
         region.shared = SharedMemoryHandle{shared.process(), shared.file_descriptor(), shared.device(), shared.inode()};
@@ -125,6 +127,8 @@ std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalo
     message.set_catalogue_digest(catalogue_digest);
     put(input.status, *message.mutable_status());
     message.set_mappable_on(input.mappable_on);
+    message.set_device_memory(input.device_memory);
+    message.set_staged(input.staged);
     if (input.trainer) {
         message.set_ownership(encode_ownership(input.ownership));
         if (input.gather) {
@@ -153,6 +157,8 @@ Result<DecodedInput> decode_input(std::span<const std::byte> bytes, const Catalo
     RankInput& input = out.input;
     input.trainer = message.trainer();
     input.mappable_on = message.mappable_on();
+    input.device_memory = message.device_memory();
+    input.staged = message.staged();
     input.own_rank = message.own_rank();
     input.status = get(message.status());
     if (!input.status.ok() || out.catalogue_digest != catalogue.digest()) {
@@ -184,6 +190,7 @@ std::vector<std::byte> encode_rank_plan(const Result<RankPlan>& plan) {
     if (plan.ok()) {
         message.set_session(plan->session);
         message.set_fingerprint(plan->fingerprint);
+        message.set_staged(plan->staged);
         message.mutable_trainers()->Add(plan->trainers.begin(), plan->trainers.end());
         message.mutable_workers()->Add(plan->workers.begin(), plan->workers.end());
         message.set_route(encode_route(plan->route));
@@ -202,6 +209,7 @@ Result<RankPlan> decode_rank_plan(std::span<const std::byte> bytes, const RankIn
     RankPlan plan;
     plan.session = message.session();
     plan.fingerprint = message.fingerprint();
+    plan.staged = message.staged();
     plan.trainers.assign(message.trainers().begin(), message.trainers().end());
     plan.workers.assign(message.workers().begin(), message.workers().end());
     const PlanLimits sync{message.trainers_size(), message.workers_size(), catalogue.groups(), chunk_bytes};
