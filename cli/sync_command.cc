@@ -3,6 +3,8 @@
 #include "cli/chrome_trace.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_probe.h"
 #include "runtime/exchange/agreement.h"
 #include "runtime/exchange/bootstrap_mpi.h"
 #include "runtime/exchange/trace_codec.h"
@@ -75,6 +77,27 @@ Result<Seat> take_seat(Bootstrap& bootstrap, const SyncOptions& options, Deadlin
             workers, count(std::byte{1}, all), count(std::byte{2}, all)));
     }
     return role == std::byte{1} ? Seat{true, count(std::byte{1}, rank)} : Seat{false, count(std::byte{2}, rank)};
+}
+
+/// The GPU of a rank whose weights lie on one.
+struct DeviceMemory {
+    std::unique_ptr<Device> device;
+    std::optional<Buffer> probe;  ///< What links are tried out with; none where everything goes through host memory.
+};
+
+Result<DeviceMemory> open_device(const SyncOptions& options, const Settings& settings, const Seat& seat, int rank) {
+    DeviceMemory out;
+    if ((seat.trainer ? options.memory.trainer : options.memory.worker) != MemoryKind::kCuda) {
+        return out;
+    }
+    const auto devices = static_cast<int>(probe_cuda().devices.size());
+    const int ordinal = options.memory.device.value_or(devices > 0 ? rank % devices : 0);
+    SLUICE_ASSIGN_OR_RETURN(out.device, open_cuda_device(ordinal, settings.copy_threads));
+    log::info("weights on CUDA device {}", out.device->name());
+    if (!options.memory.mixed() && !settings.staged) {
+        SLUICE_ASSIGN_OR_RETURN(out.probe, out.device->allocate(4096));
+    }
+    return out;
 }
 
 /// What a rank sends to the one that writes the results: its report, and its trace if it has one.
@@ -201,9 +224,22 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
             log::warning("{}", *warning);
         }
     }
-    auto session = Session::open(*settings, [&](EventLoop& loop) {
-        return transport::open_ucx_transport(loop, {settings->ucx, settings->show_ucx_log});
-    });
+    // Outlives the session, whose memory and programs are its own.
+    Result<DeviceMemory> device = open_device(options, *settings, *seat, bootstrap.rank());
+    if (const auto ended = end_together(device.status())) {
+        return *ended;
+    }
+    auto session = Session::open(
+        *settings,
+        [&](EventLoop& loop) {
+            transport::UcxOptions ucx{settings->ucx, settings->show_ucx_log};
+            if (device->probe) {
+                ucx.probe_memory = device->probe->bytes();
+                ucx.probe_kind = device->probe->kind();
+            }
+            return transport::open_ucx_transport(loop, ucx);
+        },
+        device->device.get());
     if (const auto ended = end_together(session.status())) {
         return *ended;
     }
@@ -211,8 +247,14 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
         (*session)->record_trace(kMostTraceEvents);
     }
     ExitCode code = kDone;
-    const SyncContext context{
-        options, *settings, *model, bootstrap, **session, seat->own_rank, [&] { (*mpi)->finalize(); }};
+    const SyncContext context{options,
+                              *settings,
+                              *model,
+                              bootstrap,
+                              **session,
+                              seat->own_rank,
+                              device->device.get(),
+                              [&] { (*mpi)->finalize(); }};
     const Finish finish = [&](const Status& outcome, const RankReport& mine) {
         if ((*session)->connected()) {
             code = write_results(options, **session, outcome, mine);
@@ -226,9 +268,9 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
 
 }  // namespace
 
-Status start_together(const SyncContext& context, std::uint64_t version) {
+Status start_together(const SyncContext& context, std::uint64_t version, const Status& mine) {
     return context.session.coordination()
-        .agree(fmt::format("start of version {}", version), ok_status(), Deadline::after(context.settings.sync_timeout))
+        .agree(fmt::format("start of version {}", version), mine, Deadline::after(context.settings.sync_timeout))
         .status;
 }
 

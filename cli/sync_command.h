@@ -18,11 +18,12 @@ struct SyncContext {
     Bootstrap& bootstrap;
     Session& session;
     int own_rank = 0;             ///< Within its side.
+    Device* device = nullptr;     ///< Where this rank's weights lie; null: host memory.
     std::function<void()> ready;  ///< Set-up is over and agreed on: the bootstrap is needed no more.
 };
 
 /// Brings all ranks to the start of a version together, so that its time is that of the sync and not of somebody's optimiser.
-Status start_together(const SyncContext& context, std::uint64_t version);
+Status start_together(const SyncContext& context, std::uint64_t version, const Status& mine = ok_status());
 
 /// CPU time that the transport thread has used so far, in seconds.
 double transport_cpu_seconds(Session& session);

@@ -37,6 +37,25 @@ Result<std::chrono::milliseconds> parse_timeout(const std::string& text) {
     return span;
 }
 
+/// "cuda", or "TRAINER:WORKER".
+Result<MemoryChoice> parse_memory(const std::string& text) {
+    const auto kind = [&](const std::string& name) -> Result<MemoryKind> {
+        if (name == "host") {
+            return MemoryKind::kHost;
+        }
+        if (name == "cuda") {
+            return MemoryKind::kCuda;
+        }
+        return invalid_argument(fmt::format(
+            "--memory {}: use host, cuda, or one of them for trainers and one for workers (host:cuda)", text));
+    };
+    const std::size_t colon = text.find(':');
+    MemoryChoice choice;
+    SLUICE_ASSIGN_OR_RETURN(choice.trainer, kind(text.substr(0, colon)));
+    SLUICE_ASSIGN_OR_RETURN(choice.worker, kind(colon == std::string::npos ? text : text.substr(colon + 1)));
+    return choice;
+}
+
 }  // namespace
 
 int SyncOptions::worker_ranks() const {
@@ -77,6 +96,16 @@ void SyncOptionsParser::add_to(CLI::App& command) {
                     "What this rank is; without it the rank decides: trainers first, then the pools in order")
         ->check(CLI::IsMember({"trainer", "worker"}));
     command
+        .add_option("--memory", memory_, "Where weights lie: host, cuda, or trainers' and workers' apart (host:cuda)")
+        ->type_name("KIND")
+        ->capture_default_str();
+    command
+        .add_option("--device", device_, "CUDA device of this rank (default: its rank modulo the number of devices)")
+        ->type_name("N");
+    command.add_flag(
+        "--staged", staged_,
+        "Weights in GPU memory go through pinned host memory, also where links reach GPUs (or SLUICE_STAGED)");
+    command
         .add_option("--credit", credit_,
                     "Groups a trainer may have published and unreleased (default 1, or SLUICE_CREDIT)")
         ->type_name("N");
@@ -111,6 +140,14 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     SLUICE_ASSIGN_OR_RETURN(options.trainer, layout_.trainer_layout());
     SLUICE_ASSIGN_OR_RETURN(options.workers, layout_.worker_layouts());
     options.source = layout_.source_kind();
+    SLUICE_ASSIGN_OR_RETURN(options.memory, parse_memory(memory_));
+    if (!device_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(options.memory.device, parse_count("--device", device_, 0));
+    }
+    settings.staged = settings.staged || staged_;
+    if (options.memory.any_cuda()) {
+        settings.adapt_to_device();
+    }
     SLUICE_ASSIGN_OR_RETURN(options.route, layout_.route_options(settings.chunk_bytes));
     settings.chunk_bytes = options.route.chunk_bytes;
     SLUICE_ASSIGN_OR_RETURN(const int versions, parse_count("--versions", versions_, 1));

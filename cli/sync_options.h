@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/common_options.h"
+#include "runtime/base/memory_kind.h"
 #include "runtime/base/settings.h"
 
 #include <chrono>
@@ -16,6 +17,17 @@ enum class VerifyMode : std::uint8_t {
     kOff,
     kDigest,  ///< Compare chunk checksums of owner and worker.
     kFull,    ///< Compare each destination element with the value at its source coordinate.
+};
+
+/// Where the weights of both sides lie.
+struct MemoryChoice {
+    MemoryKind trainer = MemoryKind::kHost;
+    MemoryKind worker = MemoryKind::kHost;
+    std::optional<int> device;  ///< Not given: rank modulo the number of devices.
+
+    [[nodiscard]] bool any_cuda() const { return trainer == MemoryKind::kCuda || worker == MemoryKind::kCuda; }
+    /// Nothing reaches GPU memory over a link when the other side has none.
+    [[nodiscard]] bool mixed() const { return trainer != worker; }
 };
 
 enum class Role : std::uint8_t { kTrainer, kWorker };
@@ -34,6 +46,7 @@ struct SyncOptions {
     std::vector<WorkerLayout> workers;
     SourceKind source = SourceKind::kResident;
     RouteOptions route;
+    MemoryChoice memory;
     std::uint64_t versions = 3;
     VerifyMode verify = VerifyMode::kDigest;
     std::string dump_directory;                     ///< Empty: no dump.
@@ -61,6 +74,9 @@ private:
     std::string verify_ = "digest";
     std::string dump_, json_, trace_, role_, die_;
     std::string credit_, staging_, slots_, inflight_, timeout_;
+    std::string memory_ = "host";
+    std::string device_;
+    bool staged_ = false;
     std::vector<std::string> slow_workers_, slow_owners_;
 };
 

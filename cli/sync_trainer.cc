@@ -24,18 +24,16 @@ struct TrainerParts {
     std::unique_ptr<WeightSource> source;
 };
 
-Status make_parts(const SyncContext& context, TrainerParts& parts) {
+Status make_parts(const SyncContext& context, const WeightValues& values, TrainerParts& parts) {
     const SyncOptions& options = context.options;
     const Model& model = context.model;
     SLUICE_ASSIGN_OR_RETURN(parts.offered, trainer_ownership(model.catalogue, model.config, options.trainer,
                                                              context.own_rank, options.source));
     SLUICE_ASSIGN_OR_RETURN(parts.stored,
                             shard_ownership(model.catalogue, model.config, options.trainer, context.own_rank));
-    SLUICE_ASSIGN_OR_RETURN(parts.weights, TrainerWeights::allocate(model.catalogue, parts.stored));
-    SharedBuffer& memory = parts.weights->memory();
-    std::vector<WeightSource::Segment> segments = {{memory.buffer().data(),
-                                                    static_cast<std::int64_t>(memory.buffer().size()),
-                                                    MemoryKind::kHost, memory.handle()}};
+    SLUICE_ASSIGN_OR_RETURN(parts.weights,
+                            TrainerWeights::allocate(model.catalogue, parts.stored, values, context.device));
+    std::vector<WeightSource::Segment> segments = {parts.weights->segment()};
     if (options.source == SourceKind::kResident) {
         parts.source = std::make_unique<ResidentSource>(std::move(segments));
         return ok_status();
@@ -56,6 +54,7 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
     report.trainer = true;
     report.rank = context.own_rank;
 
+    const WeightValues values(context.model);
     TrainerParts parts;
     Trainer::Options trainer_options;
     trainer_options.route = options.route;
@@ -67,7 +66,7 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
             ::kill(::getpid(), SIGKILL);
         }
     };
-    const Status made = make_parts(context, parts);
+    const Status made = make_parts(context, values, parts);
     auto trainer = Trainer::create(context.session, context.bootstrap, context.model.catalogue, context.own_rank, made,
                                    parts.offered, parts.source.get(), trainer_options);
     if (!trainer.ok()) {
@@ -76,14 +75,14 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
     }
     context.ready();
     Trainer& sender = **trainer;
-    const WeightValues values(context.model);
     std::int64_t registrations_before = 0;
     std::int64_t growth_before = 0;
     std::int64_t messages_before = 0;
     Status status;
     for (std::uint64_t version = 1; version <= options.versions && status.ok(); ++version) {
-        parts.weights->write_version(values, version);
-        status = start_together(context, version);
+        // What this rank could not write fails the version, and nobody waits for it.
+        const Status written = parts.weights->write_version(version);
+        status = start_together(context, version, written);
         if (!status.ok()) {
             break;
         }

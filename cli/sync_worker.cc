@@ -1,5 +1,5 @@
 #include "cli/sync_command.h"
-#include "cli/verify_full.h"
+#include "cli/verify_device.h"
 #include "cli/weight_values.h"
 #include "cli/worker_parameters.h"
 #include "planner/coverage.h"
@@ -47,7 +47,7 @@ Status make_parts(const SyncContext& context, const Place& place, WorkerParts& p
     SLUICE_ASSIGN_OR_RETURN(parts.demand,
                             dry_run(context.model.catalogue, context.model.config, *place.pool, place.pool_rank));
     SLUICE_RETURN_IF_ERROR(prove_coverage(parts.demand).status);
-    SLUICE_ASSIGN_OR_RETURN(parts.parameters, WorkerParameters::allocate(parts.demand));
+    SLUICE_ASSIGN_OR_RETURN(parts.parameters, WorkerParameters::allocate(parts.demand, context.device));
     return ok_status();
 }
 
@@ -110,8 +110,9 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     };
     if (options.verify == VerifyMode::kFull) {
         hooks.before_commit = [&](std::uint64_t version) {
-            const FullVerification result = verify_full(context.model.catalogue, parts.demand, receiver->plan().route,
-                                                        parts.parameters->store(), values, version);
+            const FullVerification result =
+                verify_parameters(context.model.catalogue, parts.demand, receiver->plan().route, *parts.parameters,
+                                  values, version, context.device);
             report.mismatches += result.mismatches;
             return result.status;
         };
@@ -131,9 +132,8 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     std::int64_t messages_before = 0;
     Status status;
     for (std::uint64_t version = 1; version <= options.versions && status.ok(); ++version) {
-        parts.parameters->poison();
         groups_landed = 0;
-        status = start_together(context, version);
+        status = start_together(context, version, parts.parameters->poison());
         if (!status.ok()) {
             break;
         }

@@ -2,22 +2,59 @@
 
 #include "runtime/base/strided_copy.h"
 
+#include <utility>
+#include <vector>
+
 namespace sluice::cli {
 
-Result<TrainerWeights> TrainerWeights::allocate(const Catalogue& catalogue, const Ownership& stored) {
+Result<TrainerWeights> TrainerWeights::allocate(const Catalogue& catalogue, const Ownership& stored,
+                                                const WeightValues& values, Device* device) {
     const std::int64_t bytes = stored.segment_bytes.empty() ? 0 : stored.segment_bytes.front();
-    SLUICE_ASSIGN_OR_RETURN(SharedBuffer memory, SharedBuffer::allocate(bytes));
-    return TrainerWeights(catalogue, stored, std::move(memory));
+    TrainerWeights weights(catalogue, stored, values, device);
+    if (device == nullptr) {
+        SLUICE_ASSIGN_OR_RETURN(weights.host_, SharedBuffer::allocate(bytes));
+        return weights;
+    }
+    SLUICE_ASSIGN_OR_RETURN(weights.on_device_, device->allocate(bytes));
+    if (values.generated()) {
+        std::vector<DeviceValues> regions;
+        for (const OwnedRegion& region : stored.regions) {
+            const CatalogueTensor& tensor = catalogue[region.tensor];
+            regions.push_back({coalesce(region_copy(region, tensor.shape, size_of(tensor.dtype))),
+                               weights.on_device_->data(), values.name_hash_of(region.tensor), tensor.dtype});
+        }
+        SLUICE_ASSIGN_OR_RETURN(weights.generate_, device->compile_values(regions));
+    }
+    return weights;
 }
 
-void TrainerWeights::write_version(const WeightValues& values, std::uint64_t version) {
+WeightSource::Segment TrainerWeights::segment() const {
+    const auto memory = bytes();
+    return {memory.data(), static_cast<std::int64_t>(memory.size()), host_ ? MemoryKind::kHost : MemoryKind::kCuda,
+            host_ ? std::optional(host_->handle()) : std::nullopt};
+}
+
+Status TrainerWeights::write_version(std::uint64_t version) {
+    if (host_) {
+        write_version(version, host_->buffer().data());
+        return ok_status();
+    }
+    if (generate_ != nullptr) {
+        return device_->fill_values(*generate_, static_cast<std::int64_t>(version), 0);
+    }
+    SLUICE_ASSIGN_OR_RETURN(const Buffer made,
+                            Buffer::allocate(static_cast<std::int64_t>(on_device_->size()), MemoryKind::kHost));
+    write_version(version, made.data());
+    return device_->copy(on_device_->data(), made.data(), made.size(), 0);
+}
+
+void TrainerWeights::write_version(std::uint64_t version, std::byte* to) const {
     for (const OwnedRegion& region : stored_->regions) {
         const CatalogueTensor& tensor = (*catalogue_)[region.tensor];
         const std::int64_t item = size_of(tensor.dtype);
         const StridedCopy runs = coalesce(region_copy(region, tensor.shape, item));
         for_each_item(runs, [&](std::int64_t src, std::int64_t dst) {
-            values.read(region.tensor, src / item, runs.item / item, static_cast<std::int64_t>(version),
-                        memory_.buffer().data() + dst);
+            values_->read(region.tensor, src / item, runs.item / item, static_cast<std::int64_t>(version), to + dst);
         });
     }
 }

@@ -4,30 +4,41 @@
 #include "planner/catalogue.h"
 #include "planner/ownership.h"
 #include "runtime/base/status.h"
+#include "runtime/services/device.h"
 #include "runtime/services/shared_memory.h"
+#include "trainer/weight_source.h"
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 namespace sluice::cli {
 
-/// What a trainer rank stores, in host memory: the regions of `stored`, all in segment 0.
+/// What a trainer rank stores: the regions of `stored`, all in segment 0, in host memory or in that of a device.
 class TrainerWeights {
 public:
-    /// `stored` and `catalogue` must outlive it.
-    static Result<TrainerWeights> allocate(const Catalogue& catalogue, const Ownership& stored);
+    /// `stored`, `catalogue`, `values` and `device` must outlive it; no device: host memory.
+    static Result<TrainerWeights> allocate(const Catalogue& catalogue, const Ownership& stored,
+                                           const WeightValues& values, Device* device = nullptr);
 
     /// The optimiser's step: every element becomes that of `version`. Nobody may be reading.
-    void write_version(const WeightValues& values, std::uint64_t version);
+    Status write_version(std::uint64_t version);
 
-    [[nodiscard]] SharedBuffer& memory() { return memory_; }
+    [[nodiscard]] WeightSource::Segment segment() const;
+    [[nodiscard]] std::span<std::byte> bytes() const { return host_ ? host_->buffer().bytes() : on_device_->bytes(); }
 
 private:
-    TrainerWeights(const Catalogue& catalogue, const Ownership& stored, SharedBuffer memory)
-        : catalogue_(&catalogue), stored_(&stored), memory_(std::move(memory)) {}
+    TrainerWeights(const Catalogue& catalogue, const Ownership& stored, const WeightValues& values, Device* device)
+        : catalogue_(&catalogue), stored_(&stored), values_(&values), device_(device) {}
+    void write_version(std::uint64_t version, std::byte* to) const;
 
     const Catalogue* catalogue_;
     const Ownership* stored_;
-    SharedBuffer memory_;
+    const WeightValues* values_;
+    Device* device_;
+    std::optional<SharedBuffer> host_;
+    std::optional<Buffer> on_device_;
+    std::unique_ptr<DeviceProgram> generate_;  // where values are generated
 };
 
 }  // namespace sluice::cli

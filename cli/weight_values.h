@@ -21,6 +21,13 @@ public:
     void read(TensorId tensor, std::int64_t first_element, std::int64_t count, std::int64_t version,
               std::byte* out) const;
 
+    /// Nothing comes from files.
+    [[nodiscard]] bool generated() const { return file_tensors_.empty(); }
+    /// Of the tensor, or of the one it is tied to: what its generated values come from.
+    [[nodiscard]] std::uint64_t name_hash_of(TensorId tensor) const {
+        return name_hashes_[static_cast<std::size_t>(tensor)];
+    }
+
 private:
     const Catalogue& catalogue_;
     std::shared_ptr<const SafetensorsReader> files_;
