@@ -122,10 +122,10 @@ Status BedRank::prepare_trainer() {
     SLUICE_ASSIGN_OR_RETURN(
         offered_, trainer_ownership(model_.catalogue, model_.config, model_.trainer, own_rank(), options_.source));
     SLUICE_ASSIGN_OR_RETURN(stored_, shard_ownership(model_.catalogue, model_.config, model_.trainer, own_rank()));
-    SLUICE_ASSIGN_OR_RETURN(memory_, Buffer::allocate(stored_.segment_bytes.empty() ? 0 : stored_.segment_bytes.front(),
-                                                      MemoryKind::kHost));
+    SLUICE_ASSIGN_OR_RETURN(const auto place,
+                            place_memory(stored_.segment_bytes.empty() ? 0 : stored_.segment_bytes.front()));
     std::vector<WeightSource::Segment> segments = {
-        {memory_->data(), static_cast<std::int64_t>(memory_->size()), MemoryKind::kHost}};
+        {place.first, static_cast<std::int64_t>(memory_->size()), place.second}};
     if (options_.source == SourceKind::kResident) {
         source_ = std::make_unique<ResidentSource>(std::move(segments));
         return ok_status();
@@ -156,13 +156,32 @@ Status BedRank::prepare_worker() {
         store_.places.push_back({0, bytes});
         bytes += (parameter.bytes() + kAlignment - 1) / kAlignment * kAlignment;
     }
-    SLUICE_ASSIGN_OR_RETURN(memory_, Buffer::allocate(bytes, MemoryKind::kHost));
-    store_.blocks.push_back({memory_->data(), bytes, MemoryKind::kHost});
+    SLUICE_ASSIGN_OR_RETURN(const auto place, place_memory(bytes));
+    store_.blocks.push_back({place.first, bytes, place.second});
     return ok_status();
 }
 
+Result<std::pair<std::byte*, MemoryKind>> BedRank::place_memory(std::int64_t bytes) {
+    SLUICE_ASSIGN_OR_RETURN(memory_, Buffer::allocate(bytes, MemoryKind::kHost));
+    if (device_ == nullptr) {
+        return std::pair(memory_->data(), MemoryKind::kHost);
+    }
+    SLUICE_ASSIGN_OR_RETURN(device_memory_, allocate_on_device(*device_, bytes));
+    return std::pair(device_memory_->data(), MemoryKind::kCuda);
+}
+
+void BedRank::upload() {
+    if (device_ != nullptr) {
+        const Status copied = device_->copy(device_memory_->data(), memory_->data(), memory_->size(), 0);
+        EXPECT_TRUE(copied.ok()) << copied.message();
+    }
+}
+
 Status BedRank::create(Bootstrap& bootstrap, const Session::TransportFactory& open_transport) {
-    SLUICE_ASSIGN_OR_RETURN(session_, Session::open(options_.settings, open_transport));
+    if (options_.open_device) {
+        device_ = options_.open_device(world_rank_, !is_trainer());
+    }
+    SLUICE_ASSIGN_OR_RETURN(session_, Session::open(options_.settings, open_transport, device_.get()));
     if (options_.trace) {
         session_->record_trace(1 << 16);
     }
@@ -182,9 +201,10 @@ void BedRank::prepare(std::uint64_t version) {
         std::fill(memory().begin(), memory().end(), kPoison);
         for (const ZeroFill& fill : demand_.fills) {
             for_each_item(fill.box, [&](std::int64_t, std::int64_t at) {
-                std::memset(parameter(fill.parameter) + at, 0, static_cast<std::size_t>(fill.box.item));
+                std::memset(host_parameter(fill.parameter) + at, 0, static_cast<std::size_t>(fill.box.item));
             });
         }
+        upload();
         return;
     }
     for (const OwnedRegion& region : stored_.regions) {
@@ -195,9 +215,12 @@ void BedRank::prepare(std::uint64_t version) {
             std::memcpy(memory_->data() + dst, whole.data() + src, static_cast<std::size_t>(box.item));
         });
     }
+    upload();
 }
 
-Status BedRank::sync(std::uint64_t version) { return is_trainer() ? trainer_->sync(version) : worker_->sync(version); }
+Status BedRank::sync(std::uint64_t version, void* ready) {
+    return is_trainer() ? trainer_->sync(version, ready) : worker_->sync(version);
+}
 
 void BedRank::close() {
     if (trainer_) {
@@ -208,11 +231,15 @@ void BedRank::close() {
     }
 }
 
-std::vector<std::string> BedRank::wrong_parameters(std::uint64_t version) const {
+std::vector<std::string> BedRank::wrong_parameters(std::uint64_t version) {
     std::vector<std::string> wrong;
+    if (device_ != nullptr) {
+        const Status copied = device_->copy(memory_->data(), device_memory_->data(), memory_->size(), 0);
+        EXPECT_TRUE(copied.ok()) << copied.message();
+    }
     const auto expected = model_.parameters(demand_, version);
     for (std::size_t i = 0; i < expected.size(); ++i) {
-        if (std::memcmp(expected[i].data(), parameter(static_cast<ParameterId>(i)), expected[i].size()) != 0) {
+        if (std::memcmp(expected[i].data(), host_parameter(static_cast<ParameterId>(i)), expected[i].size()) != 0) {
             wrong.push_back(demand_.parameters[i].name);
         }
     }

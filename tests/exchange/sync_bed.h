@@ -11,6 +11,7 @@
 #include "runtime/exchange/bootstrap.h"
 #include "runtime/exchange/session.h"
 #include "runtime/services/buffer.h"
+#include "runtime/services/device.h"
 #include "tests/transport/network.h"
 #include "trainer/trainer.h"
 #include "transport/fake/fake_transport.h"
@@ -40,6 +41,8 @@ struct BedOptions {
     bool hashes = true;
     bool trace = false;
     Settings settings = bed_settings();
+    /// Makes the device that a rank's weights lie on; null (or no function): they lie in host memory. `worker`: which side it is.
+    std::function<std::unique_ptr<Device>(int world_rank, bool worker)> open_device = {};
 };
 
 /// The model and the layouts, as every rank derives them from the options.
@@ -73,12 +76,12 @@ public:
     Status create(Bootstrap& bootstrap, const Session::TransportFactory& open_transport);
     /// A trainer's weights become those of `version`; a worker's parameters become poison.
     void prepare(std::uint64_t version);
-    Status sync(std::uint64_t version);
+    Status sync(std::uint64_t version, void* ready = nullptr);
     /// Collective, like Worker::close and Trainer::close.
     void close();
 
     /// Names of a worker's parameters that are not exactly those of `version`.
-    [[nodiscard]] std::vector<std::string> wrong_parameters(std::uint64_t version) const;
+    [[nodiscard]] std::vector<std::string> wrong_parameters(std::uint64_t version);
 
     [[nodiscard]] bool is_trainer() const { return world_rank_ < model_.trainers; }
     [[nodiscard]] int own_rank() const { return is_trainer() ? world_rank_ : world_rank_ - model_.trainers; }
@@ -87,19 +90,35 @@ public:
     [[nodiscard]] Worker& worker() { return *worker_; }
     [[nodiscard]] Session& session() { return *session_; }
     [[nodiscard]] const Demand& demand() const { return demand_; }
-    /// A trainer's stored weights, a worker's parameters.
+    /// A trainer's stored weights, a worker's parameters. With a device, what of them was last written here or read there.
     [[nodiscard]] std::span<std::byte> memory() { return memory_->bytes(); }
+    /// Null for host memory.
+    [[nodiscard]] Device* device() { return device_.get(); }
+    /// The weights or parameters where the device has them.
+    [[nodiscard]] std::span<std::byte> device_memory() { return device_memory_->bytes(); }
+    /// For what create() finds there: gives the device memory in another way (before create()).
+    std::function<Result<Buffer>(Device& device, std::int64_t size)> allocate_on_device =
+        [](Device& device, std::int64_t size) { return device.allocate(size); };
     [[nodiscard]] std::byte* parameter(ParameterId id) const { return store_.address(id); }
+    /// The same in memory().
+    [[nodiscard]] std::byte* host_parameter(ParameterId id) {
+        return memory_->data() + store_.places[static_cast<std::size_t>(id)].offset;
+    }
 
 private:
     Status prepare_trainer();
     Status prepare_worker();
+    // Where the exchange finds the rank's memory.
+    Result<std::pair<std::byte*, MemoryKind>> place_memory(std::int64_t bytes);
+    void upload();
 
     const BedOptions& options_;
     const BedModel& model_;
     int world_rank_;
     int demand_key_ = 0;
+    std::unique_ptr<Device> device_;
     std::optional<Buffer> memory_;
+    std::optional<Buffer> device_memory_;
     Ownership offered_, stored_;
     std::unique_ptr<WeightSource> source_;
     Demand demand_;

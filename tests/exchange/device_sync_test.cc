@@ -1,0 +1,225 @@
+// Whole syncs of weights that lie on devices, without a GPU: the devices are imitations, so that what the exchange does with them is tested
+// wherever it is built.
+#include "tests/exchange/sync_bed.h"
+#include "tests/support/host_device.h"
+#include "tests/support/log_guard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <tuple>
+
+namespace sluice::test {
+namespace {
+
+using PathChoice = RouteOptions::PathChoice;
+
+enum class Where { kBoth, kTrainers, kWorkers };
+
+BedOptions device_options(Where where, PathChoice path) {
+    BedOptions options;
+    options.trainer = "tp=2";
+    options.workers = {"tp=2,ep=on"};
+    options.route.path = path;
+    options.settings.mapped = false;
+    options.open_device = [where, lanes = options.settings.copy_threads](int, bool worker) -> std::unique_ptr<Device> {
+        const bool on_device = where == Where::kBoth || (where == Where::kWorkers) == worker;
+        return on_device ? std::make_unique<HostDevice>(lanes) : nullptr;
+    };
+    return options;
+}
+
+HostDevice& device_of(BedRank& rank) { return static_cast<HostDevice&>(*rank.device()); }
+
+void three_versions(SyncBed& bed) {
+    bed.fabric().allow_device_memory();
+    bed.create();
+    for (std::uint64_t version = 1; version <= 3 && !testing::Test::HasFailure(); ++version) {
+        bed.sync(version);
+    }
+}
+
+class DeviceSyncTest : public testing::TestWithParam<std::tuple<SourceKind, PathChoice, bool>> {};
+
+TEST_P(DeviceSyncTest, ThreeVersionsAreExact) {
+    const auto [source, path, hashes] = GetParam();
+    BedOptions options = device_options(Where::kBoth, path);
+    options.source = source;
+    options.hashes = hashes;
+    options.settings.mapped = path == PathChoice::kAuto;
+    SyncBed bed(options);
+    three_versions(bed);
+    for (int worker = 0; worker < bed.model().workers; ++worker) {
+        EXPECT_EQ(bed.worker(worker).session().plan().staged, false);
+        for (const Chunk& chunk : bed.worker(worker).session().plan().route.chunks) {
+            // Nothing of this model converts.
+            EXPECT_TRUE(path != PathChoice::kAuto || chunk.path == Path::kMapped);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, DeviceSyncTest,
+                         testing::Combine(testing::Values(SourceKind::kResident, SourceKind::kGathered),
+                                          testing::Values(PathChoice::kDirect, PathChoice::kPacked, PathChoice::kAuto),
+                                          testing::Bool()));
+
+class StagedSyncTest : public testing::TestWithParam<std::tuple<Where, SourceKind>> {};
+
+// Weights on devices of one side only, or where no link reaches them: through host memory, packed.
+TEST_P(StagedSyncTest, ThreeVersionsAreExact) {
+    const auto [where, source] = GetParam();
+    BedOptions options = device_options(where, PathChoice::kAuto);
+    options.source = source;
+    options.settings.staged = where == Where::kBoth;
+    options.settings.mapped = true;
+    SyncBed bed(options);
+    three_versions(bed);
+    for (int worker = 0; worker < bed.model().workers; ++worker) {
+        EXPECT_TRUE(bed.worker(worker).session().plan().staged);
+        for (const Chunk& chunk : bed.worker(worker).session().plan().route.chunks) {
+            EXPECT_EQ(chunk.path, Path::kPacked);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sides, StagedSyncTest,
+                         testing::Combine(testing::Values(Where::kBoth, Where::kTrainers, Where::kWorkers),
+                                          testing::Values(SourceKind::kResident, SourceKind::kGathered)));
+
+TEST(DeviceSync, ConversionsHappenOnTheDevice) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kAuto);
+    options.model = "DeepSeek-V3";  // has islands of f32 on the workers
+    options.fields = {{"num_hidden_layers", "2"},   {"first_k_dense_replace", "1"},  {"hidden_size", "64"},
+                      {"intermediate_size", "64"},  {"moe_intermediate_size", "32"}, {"n_routed_experts", "8"},
+                      {"num_attention_heads", "4"}, {"num_key_value_heads", "4"},    {"q_lora_rank", "32"},
+                      {"kv_lora_rank", "32"},       {"vocab_size", "128"},           {"n_group", "2"},
+                      {"topk_group", "1"},          {"num_experts_per_tok", "2"},    {"num_nextn_predict_layers", "0"}};
+    options.trainer = "tp=1";
+    options.workers = {"tp=1"};
+    SyncBed bed(options);
+    three_versions(bed);
+}
+
+TEST(DeviceSync, ADeviceThatFailsFailsTheVersionAndTheNextOneIsRight) {
+    for (const bool trainer : {true, false}) {
+        SyncBed bed(device_options(Where::kBoth, PathChoice::kPacked));
+        bed.fabric().allow_device_memory();
+        bed.create();
+        bed.sync(1);
+        BedRank& rank = trainer ? bed.trainer(1) : bed.worker(1);
+        std::atomic<int> runs{0};
+        device_of(rank).before_run = [&runs] {
+            return ++runs == 5 ? internal_error("the device has a fault") : ok_status();
+        };
+        const std::vector<Status> statuses = bed.try_sync(2);
+        for (const Status& status : statuses) {
+            EXPECT_THAT(status.message(), testing::HasSubstr("the device has a fault"));
+        }
+        EXPECT_EQ(bed.worker(0).worker().version(), 1u);
+        bed.sync(3);
+    }
+}
+
+TEST(DeviceSync, SlotsAreUsedAgainOnlyWhenTheyWereRead) {
+    for (const int slots : {1, 2, 3}) {
+        BedOptions options = device_options(Where::kBoth, PathChoice::kPacked);
+        options.settings.slots = slots;
+        SyncBed bed(options);
+        bed.worker(0).worker_options.delay_per_chunk = std::chrono::milliseconds(1);
+        bed.fabric().allow_device_memory();
+        bed.create();
+        for (std::uint64_t version = 1; version <= 5 && !testing::Test::HasFailure(); ++version) {
+            bed.sync(version);
+        }
+    }
+}
+
+// Waits for a device are of chunks, not of the slices in them.
+TEST(DeviceSync, WaitsDoNotGrowWithTheNumberOfSlices) {
+    std::vector<std::int64_t> waits;
+    std::vector<std::size_t> pieces;
+    for (const char* experts : {"4", "32"}) {
+        BedOptions options = device_options(Where::kBoth, PathChoice::kPacked);
+        options.trainer = "tp=1";
+        options.workers = {"tp=1"};
+        options.hashes = false;
+        options.fields = {{"num_hidden_layers", "1"},   {"hidden_size", "64"},
+                          {"num_attention_heads", "4"}, {"num_key_value_heads", "2"},
+                          {"head_dim", "16"},           {"vocab_size", "128"},
+                          {"num_experts", experts},     {"moe_intermediate_size", "32"},
+                          {"intermediate_size", "64"},  {"num_experts_per_tok", "2"}};
+        options.route.chunk_bytes = 1 << 20;
+        options.settings.chunk_bytes = 1 << 20;
+        options.settings.staging_bytes = 4 << 20;
+        options.settings.inflight_bytes = 4 << 20;
+        SyncBed bed(options);
+        bed.fabric().allow_device_memory();
+        bed.create();
+        bed.sync(1);
+        const std::int64_t before = device_of(bed.trainer(0)).waits() + device_of(bed.worker(0)).waits();
+        bed.sync(2);
+        waits.push_back(device_of(bed.trainer(0)).waits() + device_of(bed.worker(0)).waits() - before);
+        std::size_t count = 0;
+        for (const Chunk& chunk : bed.worker(0).session().plan().route.chunks) {
+            count += chunk.pieces.size();
+        }
+        pieces.push_back(count);
+    }
+    EXPECT_GT(pieces[1], 3 * pieces[0]);
+    EXPECT_EQ(waits[0], waits[1]);
+}
+
+TEST(DeviceSync, TheTrainerWaitsForTheEventThatItIsGiven) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kPacked);
+    SyncBed bed(options);
+    bed.fabric().allow_device_memory();
+    bed.create();
+    int event = 0;
+    bed.each_rank([&](BedRank& rank) {
+        rank.prepare(1);
+        const Status status = rank.sync(1, rank.is_trainer() ? &event : nullptr);
+        EXPECT_TRUE(status.ok()) << status.message();
+    });
+    bed.expect_right(1);
+    EXPECT_EQ(device_of(bed.trainer(0)).events(), std::vector<void*>{&event});
+}
+
+TEST(DeviceSync, MemoryThatCannotBeExportedGoesThroughHostMemoryAndSaysSo) {
+    const ExpectedLog warning("weights go through host memory");
+    BedOptions options = device_options(Where::kBoth, PathChoice::kAuto);
+    options.settings.mapped = true;
+    options.open_device = [lanes = options.settings.copy_threads](int, bool) {
+        auto device = std::make_unique<HostDevice>(lanes);
+        device->shareable = false;
+        return device;
+    };
+    SyncBed bed(options);
+    three_versions(bed);
+    EXPECT_TRUE(bed.worker(0).session().plan().staged);
+}
+
+TEST(DeviceSync, AnEmulatedLinkIsRefusedWithItsCure) {
+    SyncBed bed(device_options(Where::kBoth, PathChoice::kDirect), Network::kFakeEmulated);
+    bed.fabric().allow_device_memory();
+    const std::vector<Status> statuses = bed.try_create();
+    for (const Status& status : statuses) {
+        EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+        EXPECT_THAT(status.message(), testing::HasSubstr("UCX_CUDA_IPC_ENABLE_GET_ZCOPY"));
+    }
+}
+
+TEST(DeviceSync, GpuMemoryWithoutADeviceIsRefused) {
+    BedOptions options;
+    options.trainer = "tp=1";
+    options.workers = {"tp=1"};
+    SyncBed bed(options);
+    bed.create();
+    int nothing = 0;
+    const Status status = bed.trainer(0).trainer().sync(1, &nothing);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), testing::HasSubstr("no device"));
+}
+
+}  // namespace
+}  // namespace sluice::test

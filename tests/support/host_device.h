@@ -1,0 +1,55 @@
+#pragma once
+
+#include "runtime/services/device.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sluice::test {
+
+/// A Device without a GPU: its memory is host memory under another name, its programs are carried out by the host's engine. What the exchange does
+/// with a device can so be tested anywhere. Counts what it is asked for, and fails on demand.
+class HostDevice final : public Device {
+public:
+    explicit HostDevice(int lanes) : lanes_(lanes) {}
+
+    [[nodiscard]] const std::string& name() const override { return name_; }
+    Status use_on_this_thread() override { return ok_status(); }
+    Result<Buffer> allocate(std::int64_t size) override;
+    Result<Buffer> allocate_pinned(std::int64_t size) override;
+    Status check_address(const std::byte* data) override;
+    Result<std::unique_ptr<DeviceProgram>> compile(std::span<const DeviceCopy> copies) override;
+    [[nodiscard]] int lanes() const override { return lanes_; }
+    Status run(const DeviceProgram& program, const Bases& bases, int lane, std::uint64_t* digest) override;
+    Result<std::uint64_t> hash(const DeviceProgram& program, const Bases& bases, Side side, int lane) override;
+    Status hash_all(std::span<const DeviceProgram* const> programs, const Bases& bases, Side side, int lane,
+                    std::span<std::uint64_t> digests) override;
+    Status copy(std::byte* to, const std::byte* from, std::size_t size, int lane) override;
+    Status fill(std::byte* to, std::byte value, std::size_t size, int lane) override;
+    Result<std::unique_ptr<DeviceProgram>> compile_values(std::span<const DeviceValues> values) override;
+    Status fill_values(const DeviceProgram& program, std::int64_t version, int lane) override;
+    Result<std::uint64_t> count_other_values(const DeviceProgram& program, std::int64_t version, int lane) override;
+    Status wait_for_event(void* event) override;
+    Result<std::vector<std::byte>> share(const std::byte* data) override;
+    Result<Buffer> map(std::span<const std::byte> handle, std::int64_t size) override;
+
+    /// Called before each run and hash; what it returns is what they return, unless it is ok. Any thread.
+    std::function<Status()> before_run = [] { return ok_status(); };
+    /// False: share() refuses, as with memory that CUDA IPC cannot export.
+    bool shareable = true;
+    /// Runs and hashes: each waits for the device once.
+    [[nodiscard]] std::int64_t waits() const { return waits_; }
+    /// What wait_for_event was called with.
+    [[nodiscard]] const std::vector<void*>& events() const { return events_; }
+
+private:
+    int lanes_;
+    std::string name_ = "0: a host's imitation";
+    std::atomic<std::int64_t> waits_ = 0;
+    std::vector<void*> events_;
+};
+
+}  // namespace sluice::test
