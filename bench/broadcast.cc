@@ -55,7 +55,7 @@ Result<std::vector<Ownership>> owners_of(const Model& model, const TrainerLayout
 class Way : public RelayEnds {
 public:
     /// Before the clock starts: version `version` at the trainers, poison elsewhere.
-    virtual void prepare(std::uint64_t version) = 0;
+    virtual Status prepare(std::uint64_t version) = 0;
     /// With the clock running, before messages move.
     virtual void begin() = 0;
     /// After the clock has stopped: what has arrived is right.
@@ -77,8 +77,8 @@ public:
         }
         offsets_.push_back(bytes);
         if (rank_ < trainers) {
-            SLUICE_ASSIGN_OR_RETURN(
-                weights_, cli::TrainerWeights::allocate(model_.catalogue, owners_[static_cast<std::size_t>(rank_)]));
+            SLUICE_ASSIGN_OR_RETURN(weights_, cli::TrainerWeights::allocate(
+                                                  model_.catalogue, owners_[static_cast<std::size_t>(rank_)], values_));
         } else {
             SLUICE_RETURN_IF_ERROR(open_worker(pools, rank_ - trainers));
         }
@@ -98,15 +98,16 @@ public:
         return out;
     }
 
-    void prepare(std::uint64_t version) override {
+    Status prepare(std::uint64_t version) override {
         if (weights_) {
-            weights_->write_version(values_, version);
+            SLUICE_RETURN_IF_ERROR(weights_->write_version(version));
         } else {
-            parameters_->poison();
+            SLUICE_RETURN_IF_ERROR(parameters_->poison());
         }
         if (full_) {
             std::memset(full_->data(), 0xAB, full_->size());
         }
+        return ok_status();
     }
 
     void begin() override { missing_ = expected_; }
@@ -119,7 +120,7 @@ public:
     void fill(std::size_t index, std::span<std::byte> bytes) override {
         const Message& message = list_[index];
         if (message.gather >= 0) {
-            pack_boxes(gathers_[static_cast<std::size_t>(message.gather)], weights_->memory().buffer().data(), bytes);
+            pack_boxes(gathers_[static_cast<std::size_t>(message.gather)], weights_->bytes().data(), bytes);
             return;
         }
         if (message.first_of_group) {
@@ -235,7 +236,7 @@ private:
 
     void take_own(GroupId group) {
         for (const Box* box : own_[static_cast<std::size_t>(group)]) {
-            strided_copy(box->owner(0)->copy, weights_->memory().buffer().data(), tensor_at(box->tensor));
+            strided_copy(box->owner(0)->copy, weights_->bytes().data(), tensor_at(box->tensor));
         }
     }
 
@@ -277,9 +278,9 @@ public:
         SLUICE_ASSIGN_OR_RETURN(owners_, owners_of(model_, from));
         SLUICE_ASSIGN_OR_RETURN(wanted_, owners_of(model_, into));
         boxes_ = distinct_boxes(model_.catalogue, owners_);
-        SLUICE_ASSIGN_OR_RETURN(weights_, cli::TrainerWeights::allocate(model_.catalogue, owners_[rank_]));
-        SLUICE_ASSIGN_OR_RETURN(gathered_, cli::TrainerWeights::allocate(model_.catalogue, wanted_[rank_]));
-        SLUICE_ASSIGN_OR_RETURN(right_, cli::TrainerWeights::allocate(model_.catalogue, wanted_[rank_]));
+        SLUICE_ASSIGN_OR_RETURN(weights_, cli::TrainerWeights::allocate(model_.catalogue, owners_[rank_], values_));
+        SLUICE_ASSIGN_OR_RETURN(gathered_, cli::TrainerWeights::allocate(model_.catalogue, wanted_[rank_], values_));
+        SLUICE_ASSIGN_OR_RETURN(right_, cli::TrainerWeights::allocate(model_.catalogue, wanted_[rank_], values_));
         places_.assign(model_.catalogue.size(), -1);
         std::vector<std::vector<char>> wants(wanted_.size(), std::vector<char>(model_.catalogue.size()));
         for (std::size_t rank = 0; rank < wanted_.size(); ++rank) {
@@ -308,16 +309,17 @@ public:
         return out;
     }
 
-    void prepare(std::uint64_t version) override {
-        weights_->write_version(values_, version);
-        std::memset(gathered_->memory().buffer().data(), 0xAB, gathered_->memory().buffer().size());
+    Status prepare(std::uint64_t version) override {
+        SLUICE_RETURN_IF_ERROR(weights_->write_version(version));
+        std::memset(gathered_->bytes().data(), 0xAB, gathered_->bytes().size());
+        return ok_status();
     }
 
     void begin() override {
         for (const Box& box : boxes_) {
             const Box::Owner* own = box.owner(static_cast<int>(rank_));
             if (own != nullptr && places_[static_cast<std::size_t>(box.tensor)] >= 0) {
-                strided_copy(own->copy, weights_->memory().buffer().data(), tensor_at(box.tensor));
+                strided_copy(own->copy, weights_->bytes().data(), tensor_at(box.tensor));
             }
         }
     }
@@ -325,7 +327,7 @@ public:
     [[nodiscard]] bool ready(std::size_t /*message*/) const override { return true; }
 
     void fill(std::size_t message, std::span<std::byte> bytes) override {
-        pack_boxes(list_[message], weights_->memory().buffer().data(), bytes);
+        pack_boxes(list_[message], weights_->bytes().data(), bytes);
     }
 
     void take(std::size_t message, std::span<const std::byte> bytes) override {
@@ -333,10 +335,10 @@ public:
     }
 
     Status verify(std::uint64_t version) override {
-        right_->write_version(values_, version);
+        SLUICE_RETURN_IF_ERROR(right_->write_version(version));
         for (const OwnedRegion& region : wanted_[rank_].regions) {
             const CatalogueTensor& tensor = model_.catalogue[region.tensor];
-            if (std::memcmp(tensor_at(region.tensor), right_->memory().buffer().data() + region.offset,
+            if (std::memcmp(tensor_at(region.tensor), right_->bytes().data() + region.offset,
                             static_cast<std::size_t>(tensor.bytes())) != 0) {
                 return Status(StatusCode::kMismatch, fmt::format("{} was not gathered right", tensor.name));
             }
@@ -370,7 +372,7 @@ private:
     }
 
     [[nodiscard]] std::byte* tensor_at(TensorId tensor) {
-        return gathered_->memory().buffer().data() + places_[static_cast<std::size_t>(tensor)];
+        return gathered_->bytes().data() + places_[static_cast<std::size_t>(tensor)];
     }
 
     const Model& model_;
@@ -429,7 +431,7 @@ Status run_way(const Options& options, Bootstrap& bootstrap, const Model& model,
     std::vector<double> seconds;
     for (int i = 0; i <= options.repetitions; ++i) {
         const auto version = static_cast<std::uint64_t>(i) + 1;
-        way.prepare(version);
+        SLUICE_RETURN_IF_ERROR(way.prepare(version));
         SLUICE_RETURN_IF_ERROR(bootstrap.barrier(deadline()));
         const Clock::time_point begin = Clock::now();
         way.begin();

@@ -1,6 +1,8 @@
 // What the GPU's part of Sluice reaches on this machine, beside what the device itself can do, in one run.
 //   bench_gpu copy|quantise|checksum [--json FILE]
+//   mpirun -n 2 --bind-to none bench_gpu pull [--json FILE]
 #include "bench/gpu_kernels.h"
+#include "bench/gpu_pull.h"
 #include "cli/exit_code.h"
 #include "cli/json_output.h"
 #include "runtime/cuda/cuda_device.h"
@@ -15,6 +17,7 @@ namespace {
 
 struct Options {
     GpuKernelOptions kernels;
+    GpuPullOptions pull;
     int device = 0;
     std::string json;
 };
@@ -38,6 +41,19 @@ cli::ExitCode run(const std::string& name, const Bench& bench, const Options& op
     return cli::report(cli::Output(options.json).write_json(out));
 }
 
+// Of two processes; the second has the results.
+cli::ExitCode run_pull(const Options& options) {
+    GpuPullOptions pull = options.pull;
+    pull.device = options.device;
+    nlohmann::json out = {{"schema", 1}, {"bench", "gpu pull"}, {"repetitions", pull.repetitions}};
+    out["rows"] = nlohmann::json::array();
+    if (const Status status = bench_gpu_pull(pull, out["rows"]); !status.ok() || out["rows"].empty()) {
+        return cli::report(status);
+    }
+    print_gpu_pull_rows(out["rows"]);
+    return cli::report(cli::Output(options.json).write_json(out));
+}
+
 }  // namespace
 }  // namespace sluice::bench
 
@@ -46,7 +62,7 @@ int main(int argc, char** argv) {
     Options options;
     std::string name;
     Bench chosen;
-    CLI::App app("The GPU's kernels beside a device-to-device copy");
+    CLI::App app("What the GPU's part of Sluice reaches, beside what the device can do");
     app.require_subcommand(1);
     const auto add = [&](const char* command, const char* help, Bench bench) {
         CLI::App* sub = app.add_subcommand(command, help);
@@ -66,6 +82,16 @@ int main(int argc, char** argv) {
         [](const Options& o, nlohmann::json& rows) { return bench_gpu_quantise(o.kernels, rows); });
     add("checksum", "Chunk checksums, alone and with a copy",
         [](const Options& o, nlohmann::json& rows) { return bench_gpu_checksum(o.kernels, rows); });
+    CLI::App* pull = app.add_subcommand("pull", "One worker process pulls from one trainer process (mpirun -n 2)");
+    pull->add_option("--repetitions", options.pull.repetitions, "Of each series; one more warms up")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    pull->add_option("--series", options.pull.only, "Only this series; repeatable")->expected(1)->take_all();
+    pull->add_option("--device", options.device, "Number of the CUDA device")->capture_default_str();
+    pull->add_option("--json", options.json, "Write the results as JSON to FILE")->type_name("FILE");
     CLI11_PARSE(app, argc, argv);
+    if (pull->parsed()) {
+        return run_pull(options);
+    }
     return run(name, chosen, options);
 }

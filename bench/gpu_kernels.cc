@@ -253,7 +253,7 @@ Status bench_gpu_checksum(const GpuKernelOptions& options, nlohmann::json& rows)
         const auto copies = strided_pieces(rig, options.bytes, run, 4 << 20, true, false);
         const std::int64_t bytes = static_cast<std::int64_t>(copies.size()) * copies.front().copy.bytes();
         SLUICE_ASSIGN_OR_RETURN(const DeviceProgramView program, compiled(rig, copies));
-        const HashSink& sink = rig.hash->sink();
+        const HashSink sink = rig.hash->sink();
         SLUICE_RETURN_IF_ERROR(measure(
             rig, options, fmt::format("checksum of runs of {}", format_bytes(run)), bytes,
             [&](const CudaStream& stream) {

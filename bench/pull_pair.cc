@@ -43,9 +43,9 @@ PullPair::PullPair(const Options& options, Settings settings, Bootstrap& bootstr
 Status PullPair::prepare() {
     SharedMemoryHandle handle;
     if (trainer()) {
-        SLUICE_ASSIGN_OR_RETURN(weights_, cli::TrainerWeights::allocate(model_.catalogue, ownership_));
-        weights_->write_version(values_, 1);
-        handle = weights_->memory().handle();
+        SLUICE_ASSIGN_OR_RETURN(weights_, cli::TrainerWeights::allocate(model_.catalogue, ownership_, values_));
+        SLUICE_RETURN_IF_ERROR(weights_->write_version(1));
+        handle = weights_->segment().shared.value();
     }
     SLUICE_ASSIGN_OR_RETURN(const auto handles,
                             bootstrap_.all_gather(std::as_bytes(std::span(&handle, 1)), deadline()));
@@ -56,8 +56,7 @@ Status PullPair::prepare() {
         std::memset(target_->data(), 2, target_->size());
     }
     SLUICE_ASSIGN_OR_RETURN(
-        raw_, RawGet::create(settings_, bootstrap_, trainer() ? weights_->memory().buffer().bytes() : target_->bytes(),
-                             deadline()));
+        raw_, RawGet::create(settings_, bootstrap_, trainer() ? weights_->bytes() : target_->bytes(), deadline()));
     return ok_status();
 }
 
@@ -77,9 +76,7 @@ Result<PullTimings> PullPair::run(const Demand& demand, RouteOptions::PathChoice
 }
 
 Status PullPair::serve(Session& session, const RouteOptions& route) {
-    SharedBuffer& memory = weights_->memory();
-    ResidentSource source({{memory.buffer().data(), static_cast<std::int64_t>(memory.buffer().size()),
-                            MemoryKind::kHost, memory.handle()}});
+    ResidentSource source({weights_->segment()});
     Trainer::Options options;
     options.route = route;
     options.verify_hashes = options_.digest;
@@ -95,7 +92,7 @@ Status PullPair::serve(Session& session, const RouteOptions& route) {
 
 Status PullPair::pull(Session& session, const RouteOptions& route, const Demand& demand, PullTimings& timings) {
     SLUICE_ASSIGN_OR_RETURN(auto parameters, cli::WorkerParameters::allocate(demand));
-    parameters.poison();
+    SLUICE_RETURN_IF_ERROR(parameters.poison());
     Worker::Options options;
     options.route = route;
     options.verify_hashes = options_.digest;

@@ -84,19 +84,24 @@ RawGet::RawGet(const Settings& settings)
     : window_(settings.inflight_bytes), loop_(std::make_unique<EventLoop>("raw get")) {}
 
 Result<std::unique_ptr<RawGet>> RawGet::create(const Settings& settings, Bootstrap& bootstrap,
-                                               std::span<std::byte> memory, Deadline deadline) {
+                                               std::span<std::byte> memory, Deadline deadline, Device* device) {
     std::unique_ptr<RawGet> raw(new RawGet(settings));
     raw->memory_ = memory;
     const bool owner = bootstrap.rank() == 0;
     Status status;
     raw->loop_->run_and_wait([&] {
         status = [&]() -> Status {
-            SLUICE_ASSIGN_OR_RETURN(raw->transport_,
-                                    transport::open_ucx_transport(*raw->loop_, {settings.ucx, settings.show_ucx_log}));
+            transport::UcxOptions options{settings.ucx, settings.show_ucx_log};
+            const MemoryKind kind = device != nullptr ? MemoryKind::kCuda : MemoryKind::kHost;
+            if (device != nullptr) {
+                SLUICE_RETURN_IF_ERROR(device->use_on_this_thread());
+                options.probe_memory = memory;
+                options.probe_kind = kind;
+            }
+            SLUICE_ASSIGN_OR_RETURN(raw->transport_, transport::open_ucx_transport(*raw->loop_, options));
             SLUICE_ASSIGN_OR_RETURN(
-                raw->region_,
-                raw->transport_->register_memory(memory, MemoryKind::kHost,
-                                                 owner ? transport::Access::kRemoteRead : transport::Access::kLocal));
+                raw->region_, raw->transport_->register_memory(
+                                  memory, kind, owner ? transport::Access::kRemoteRead : transport::Access::kLocal));
             return ok_status();
         }();
     });

@@ -4,6 +4,7 @@
 #include "runtime/base/status.h"
 #include "runtime/exchange/bootstrap.h"
 #include "runtime/services/deadline.h"
+#include "runtime/services/device.h"
 #include "runtime/services/event_loop.h"
 #include "transport/transport.h"
 
@@ -18,9 +19,10 @@ namespace sluice::bench {
 /// flight. Between rank 0, which is read, and another rank.
 class RawGet {
 public:
-    /// Collective. `memory` is what is read at rank 0, and the destination elsewhere; it must outlive this.
+    /// Collective. `memory` is what is read at rank 0, and the destination elsewhere, of the device if there is one; both must outlive this.
     static Result<std::unique_ptr<RawGet>> create(const Settings& settings, Bootstrap& bootstrap,
-                                                  std::span<std::byte> memory, Deadline deadline);
+                                                  std::span<std::byte> memory, Deadline deadline,
+                                                  Device* device = nullptr);
     /// On the reader first, then on rank 0.
     ~RawGet();
     RawGet(const RawGet&) = delete;
