@@ -60,7 +60,7 @@ def violations(root):
                 if reason:
                     yield f"{name}:{number}: {reason}"
             own = file.with_suffix(".h")
-            if file.suffix == ".cc" and own.exists():
+            if file.suffix != ".h" and own.exists():
                 first = includes[0][1][2] if includes else "nothing"
                 if first != own.relative_to(root).as_posix():
                     yield f"{name}: includes {first} first, must be its own header"
