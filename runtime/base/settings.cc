@@ -142,7 +142,7 @@ void Settings::adapt_to_device() {
     set("SLUICE_STAGING_BYTES", staging_bytes, std::int64_t{1} << 30);
     set("SLUICE_INFLIGHT_BYTES", inflight_bytes, std::int64_t{512} << 20);
     set("SLUICE_SLOTS", slots, 32);
-    set("SLUICE_COPY_THREADS", copy_threads, 8);  // they wait for kernels: as many are queued on the device
+    set("SLUICE_COPY_THREADS", copy_threads, 16);  // they wait for kernels: as many are queued on the device
 }
 
 Status Settings::check() const {
