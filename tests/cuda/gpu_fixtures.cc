@@ -55,7 +55,8 @@ Result<Buffer> allocate_virtual(std::int64_t size, int pieces) {
     static_cast<void>(cudaGetDevice(&device));
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     std::size_t granularity = 0;
     SLUICE_RETURN_IF_ERROR(check(granularity_of(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
