@@ -118,13 +118,13 @@ Status GatheredSource::start(Session& session) {
     pull.device_wire = !plan.staged;
     Status opened;
     session.loop().run_and_wait([&] {
-        server_ = std::make_unique<Server>(session.loop(), session.links(), session.copy_threads(), FlowId::kGather,
-                                           plan.gather_owner_route,
-                                           served_consumers(session, plan.gather_owner_route, plan.trainers),
-                                           std::move(memory), options_.verify_hashes,
-                                           Server::Events{[this](GroupId group) { released_->group_done(group); },
-                                                          [this](const Status& c) { abort(c); }},
-                                           session.trace());
+        server_ =
+            std::make_unique<Server>(session.links(), session.copy_threads(), FlowId::kGather, plan.gather_owner_route,
+                                     served_consumers(session, plan.gather_owner_route, plan.trainers),
+                                     std::move(memory), options_.verify_hashes,
+                                     Server::Events{[this](GroupId group) { released_->group_done(group); },
+                                                    [this](const Status& c) { abort(c); }},
+                                     session.trace());
         engine_ = std::make_unique<PullEngine>(
             session.loop(), session.links(), session.copy_threads(), FlowId::kGather, plan.gather_route,
             std::move(owners), std::vector<Destination>(gather_.demand.dense.parameters.size()), *staging_,

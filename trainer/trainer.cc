@@ -216,12 +216,11 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     const std::vector<int> consumer_ranks = world_ranks(consumers);
     peers.insert(peers.end(), consumer_ranks.begin(), consumer_ranks.end());
     session_.loop().run_and_wait([&] {
-        server_ =
-            std::make_unique<Server>(session_.loop(), session_.links(), session_.copy_threads(), FlowId::kSync,
-                                     plan.owner_route, std::move(consumers), std::move(memory), options_.verify_hashes,
-                                     Server::Events{[this](GroupId group) { released_->group_done(group); },
-                                                    [this](const Status& cause) { released_->finish(cause); }},
-                                     session_.trace());
+        server_ = std::make_unique<Server>(session_.links(), session_.copy_threads(), FlowId::kSync, plan.owner_route,
+                                           std::move(consumers), std::move(memory), options_.verify_hashes,
+                                           Server::Events{[this](GroupId group) { released_->group_done(group); },
+                                                          [this](const Status& cause) { released_->finish(cause); }},
+                                           session_.trace());
     });
     SLUICE_RETURN_IF_ERROR(server_->prepare_device());
     session_.set_flow(FlowId::kSync, server_.get(), nullptr);

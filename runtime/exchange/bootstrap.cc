@@ -238,7 +238,7 @@ Status Bootstrap::collect_for_all(std::span<const std::byte> blob, std::vector<B
     blobs.resize(static_cast<std::size_t>(size()));
     blobs[0].assign(blob.begin(), blob.end());
     std::vector<int> missing = others();
-    const Status received = receive(
+    Status received = receive(
         {Kind::kAllGather}, missing,
         [&](int from, Kind /*kind*/, std::span<const std::byte> part) {
             blobs[static_cast<std::size_t>(from)].assign(part.begin(), part.end());

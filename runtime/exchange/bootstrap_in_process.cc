@@ -75,6 +75,7 @@ private:
 std::vector<std::unique_ptr<Bootstrap>> in_process_bootstraps(int size) {
     auto mailboxes = std::make_shared<InProcessBootstrap::Mailboxes>();
     std::vector<std::unique_ptr<Bootstrap>> result;
+    mailboxes->reserve(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
         mailboxes->push_back(std::make_unique<InProcessBootstrap::Mailbox>());
     }

@@ -75,7 +75,7 @@ MpiBootstrap::~MpiBootstrap() {
     finalize();
     if (failed()) {
         // MPI may still write to and read from what is in flight until the process ends.
-        static_cast<void>(requests_.release());
+        [[maybe_unused]] auto* const kept = requests_.release();
     }
 }
 

@@ -63,7 +63,7 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
       staging_(staging),
       staging_region_(staging_region),
       gated_(gated),
-      options_(std::move(options)),
+      options_(options),
       slow_worker_(options_.delay_per_chunk),
       events_(std::move(events)),
       destinations_(std::move(destinations)),
@@ -88,7 +88,7 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
     for (const Chunk& chunk : route.chunks) {
         last_group = std::max(last_group, chunk.group);
     }
-    group_index_.assign(static_cast<std::size_t>(last_group + 1), -1);
+    group_index_.assign(static_cast<std::size_t>(last_group) + 1, -1);
     std::vector<std::size_t> chunks_of_owner(owners_.size(), 0);
     for (const Chunk& chunk : route.chunks) {
         const int owner = index_of(chunk.owner);

@@ -235,11 +235,10 @@ void Server::HashJob::finished() {
     server_.drained_check();
 }
 
-Server::Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute route,
+Server::Server(Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute route,
                std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events,
                TraceRecorder* trace)
-    : loop_(loop),
-      links_(links),
+    : links_(links),
       copy_threads_(copy_threads),
       flow_(flow),
       route_(std::move(route)),

@@ -51,7 +51,7 @@ public:
     };
 
     /// `consumers[i]` holds the consumers of `route.demands[i]`. `trace` may be null.
-    Server(EventLoop& loop, Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute route,
+    Server(Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute route,
            std::vector<std::vector<ServedConsumer>> consumers, ServedMemory memory, bool hash, Events events,
            TraceRecorder* trace);
     ~Server();
@@ -111,7 +111,6 @@ private:
     [[nodiscard]] Consumer* consumer_of(const Message& message) const;
     void drop(const Message& message, const std::string& why);
 
-    EventLoop& loop_;
     Links& links_;
     CopyThreads& copy_threads_;
     FlowId flow_;
