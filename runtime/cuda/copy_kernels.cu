@@ -32,18 +32,15 @@ struct Bases {
 
 enum class Job { kCopy, kHashSource, kHashTarget };
 
-// The descriptor that holds byte `at` of the wire form, one of [low, high].
-__device__ const CopyDescriptor* find(const DeviceProgramView& program, std::uint32_t low, std::uint32_t high,
-                                      std::int64_t at) {
-    while (low < high) {
-        const std::uint32_t middle = (low + high + 1) / 2;
-        if (program.descriptors[middle].wire_begin <= at) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
+// Called by all threads of a block: `held`, in shared memory, becomes the descriptor of that number.
+__device__ void hold(const DeviceProgramView& program, std::uint32_t index, CopyDescriptor& held) {
+    __syncthreads();
+    constexpr int kParts = sizeof(CopyDescriptor) / 16;
+    if (static_cast<int>(threadIdx.x) < kParts) {
+        reinterpret_cast<uint4*>(&held)[threadIdx.x] =
+            reinterpret_cast<const uint4*>(program.descriptors + index)[threadIdx.x];
     }
-    return program.descriptors + low;
+    __syncthreads();
 }
 
 __device__ char* source_of(const CopyDescriptor& d, const Bases& bases, std::int64_t at) {
@@ -72,7 +69,7 @@ __device__ __noinline__ uint4 move_pieces(const DeviceProgramView& program, std:
     std::uint64_t words[2] = {0, 0};
     const std::int64_t end = begin + 16 < program.wire_bytes ? begin + 16 : program.wire_bytes;
     for (std::int64_t at = begin; at < end;) {
-        const CopyDescriptor& d = *find(program, low, high, at);
+        const CopyDescriptor& d = program.descriptors[program.find(low, high, at)];
         const CopyDescriptor::Place place = d.place(static_cast<std::uint32_t>(at - d.wire_begin));
         const std::int64_t rest = d.run.divisor - place.in_run;
         const int bytes = static_cast<int>(end - at < rest ? end - at : rest);
@@ -277,7 +274,7 @@ __device__ __noinline__ Move locate_any(const DeviceProgramView& program, const 
     if (at >= program.wire_bytes) {
         return {nullptr, nullptr};
     }
-    const CopyDescriptor& d = *find(program, low, high, at);
+    const CopyDescriptor& d = program.descriptors[program.find(low, high, at)];
     if (d.unit != 16) {
         return {nullptr, nullptr};
     }
@@ -372,13 +369,7 @@ __global__ void __launch_bounds__(kThreads, Hasher::kBlocks)
         const std::uint32_t low = program.tiles[tile];
         const std::uint32_t high = program.tiles[tile + 1];
         if (low != held) {
-            __syncthreads();
-            constexpr int kParts = sizeof(CopyDescriptor) / 16;
-            if (static_cast<int>(threadIdx.x) < kParts) {
-                reinterpret_cast<uint4*>(&first)[threadIdx.x] =
-                    reinterpret_cast<const uint4*>(program.descriptors + low)[threadIdx.x];
-            }
-            __syncthreads();
+            hold(program, low, first);
             held = low;
         }
         const std::int64_t warp_begin = tile * CopyProgram::kTileBytes + warp * kWarpBytes;
@@ -453,7 +444,7 @@ __device__ __noinline__ void convert_pieces(const DeviceProgramView& program, co
                                             std::uint32_t high, std::int64_t begin) {
     const std::int64_t end = begin + 8 < program.wire_bytes ? begin + 8 : program.wire_bytes;
     for (std::int64_t at = begin; at < end;) {
-        const CopyDescriptor& d = *find(program, low, high, at);
+        const CopyDescriptor& d = program.descriptors[program.find(low, high, at)];
         const auto offset = static_cast<std::uint32_t>(at - d.wire_begin);
         const std::uint32_t item = 1u << d.wire_shift;
         if (offset % item != 0) {
@@ -570,13 +561,7 @@ __global__ void __launch_bounds__(kThreads)
         const std::uint32_t low = program.tiles[tile];
         const std::uint32_t high = program.tiles[tile + 1];
         const std::int64_t tile_begin = tile * CopyProgram::kTileBytes;
-        __syncthreads();
-        constexpr int kParts = sizeof(CopyDescriptor) / 16;
-        if (static_cast<int>(threadIdx.x) < kParts) {
-            reinterpret_cast<uint4*>(&first)[threadIdx.x] =
-                reinterpret_cast<const uint4*>(program.descriptors + low)[threadIdx.x];
-        }
-        __syncthreads();
+        hold(program, low, first);
         if (first.unit >= 8 && tile_begin + CopyProgram::kTileBytes <= first.wire_end()) {
             with_conversion(first.conversion, [&](auto conversion) {
                 convert_tile<decltype(conversion)::value>(first, bases, tile_begin);
@@ -588,7 +573,7 @@ __global__ void __launch_bounds__(kThreads)
             if (at >= program.wire_bytes) {
                 break;
             }
-            const CopyDescriptor& d = *find(program, low, high, at);
+            const CopyDescriptor& d = program.descriptors[program.find(low, high, at)];
             if (d.unit < 8) {
                 convert_pieces(program, bases, low, high, at);
                 continue;

@@ -18,6 +18,19 @@ struct DeviceProgramView {
     std::int64_t wire_bytes = 0;
     std::uint32_t tile_count = 0;
     bool converts = false;
+
+    /// The number of the descriptor that holds byte `at` of the wire form, one of [low, high]. On the device.
+    [[nodiscard]] constexpr std::uint32_t find(std::uint32_t low, std::uint32_t high, std::int64_t at) const {
+        while (low < high) {
+            const std::uint32_t middle = (low + high + 1) / 2;
+            if (descriptors[middle].wire_begin <= at) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        return low;
+    }
 };
 
 /// Where the bases of a program are in this run; multiples of 16.

@@ -12,19 +12,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kVectors = static_cast<int>(CopyProgram::kTileBytes) / (kThreads * 16);
 
-__device__ std::uint32_t find(const DeviceProgramView& program, std::uint32_t low, std::uint32_t high,
-                              std::int64_t at) {
-    while (low < high) {
-        const std::uint32_t middle = (low + high + 1) / 2;
-        if (program.descriptors[middle].wire_begin <= at) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return low;
-}
-
 // 16 bytes of a tensor, from byte `at` on, which begins an element.
 template <class Element>
 __device__ uint4 sixteen_bytes(std::uint64_t name_hash, std::int64_t at, std::uint64_t step) {
@@ -64,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
         if (begin >= program.wire_bytes) {
             break;
         }
-        const std::uint32_t index = find(program, low, high, begin);
+        const std::uint32_t index = program.find(low, high, begin);
         const CopyDescriptor& d = program.descriptors[index];
         if (d.unit == 16) {
             const CopyDescriptor::Place place = d.place(static_cast<std::uint32_t>(begin - d.wire_begin));
@@ -85,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
         const std::int64_t end = begin + 16 < program.wire_bytes ? begin + 16 : program.wire_bytes;
         bool differs = false;
         for (std::int64_t at = begin; at < end; ++at) {
-            const std::uint32_t here = find(program, low, high, at);
+            const std::uint32_t here = program.find(low, high, at);
             const CopyDescriptor& own = program.descriptors[here];
             const CopyDescriptor::Place place = own.place(static_cast<std::uint32_t>(at - own.wire_begin));
             const unsigned char expected = one_byte(tensors[own.tag], place.source, step);
