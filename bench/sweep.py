@@ -5,12 +5,13 @@ Every configuration is one `sluice sync` of the same model; configurations take 
 meet the same machine."""
 import argparse
 import itertools
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+
+from cluster import must, programs, read_json, write_json
 
 MODEL = {"num_hidden_layers": 4, "num_experts": 16, "hidden_size": 2048, "vocab_size": 16384}
 LAYOUT = ["--trainer", "tp=2", "--worker", "tp=2"]
@@ -20,17 +21,11 @@ STAGING = 64 << 20  # The default, stated so that the peak can be compared with 
 ASKED = 1.10
 
 
-def read_json(path):
-    with open(path, encoding="utf-8") as stream:
-        return json.load(stream)
-
-
 def launch(sluice, ranks, arguments, path):
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     command = ["mpirun", "--bind-to", "none", "-n", str(ranks), sluice, *arguments, "--json", path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    if done.returncode != 0:
-        sys.exit(f"sweep: {' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    must(done, " ".join(command))
     return read_json(path)
 
 
@@ -43,9 +38,7 @@ def main():
     parser.add_argument("--check", action="store_true", help=f"fail when the defaults take more than {ASKED} times the best of the sweep")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON")
     options = parser.parse_args()
-    sluice = os.path.join(options.build, "cli", "sluice")
-    if not os.access(sluice, os.X_OK):
-        sys.exit(f"sweep: {sluice} is missing; run make build")
+    sluice, _ = programs(options.build, "sweep", "cli/sluice")
 
     model = ["--model", "Qwen3-30B-A3B", *(part for key, value in MODEL.items() for part in ("--set", f"{key}={value}"))]
     common = ["sync", *model, *LAYOUT, "--path", options.path, "--staging", str(STAGING)]
@@ -81,9 +74,7 @@ def main():
               f"{staging[configuration] / 2**20:13.1f}")
     ratio = medians[None] / best
     print(f"the defaults take {ratio:.3f} times the best; wanted {ASKED}")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as stream:
-            json.dump({"schema": 1, "bench": "sweep", "path": options.path, "configurations": rows, "default_over_best": ratio}, stream, indent=1)
+    write_json(options.json, {"schema": 1, "bench": "sweep", "path": options.path, "configurations": rows, "default_over_best": ratio})
     if options.check and ratio > ASKED:
         sys.exit("sweep: missed")
 
