@@ -80,10 +80,10 @@ def gathered(cluster):
 
 
 def main():
-    parser = parser_of(__doc__, "cli/sluice", CASES)
+    parser = parser_of(__doc__, CASES)
     parser.add_argument("--versions", type=int, default=4, help="versions of each sync; the first is not counted (4)")
     options = parser.parse_args()
-    sluice, _ = programs(options.build, "disturbed", "cli/sluice")
+    sluice, = programs(options.build, "disturbed")
     results = {"schema": 1, "bench": "disturbed", "mbit": options.mbit, "nodes": TRAINERS + WORKERS, "cases": {}}
     with tempfile.TemporaryDirectory() as directory, Network(TRAINERS + WORKERS, options.mbit) as network:
         for case in options.case or CASES:

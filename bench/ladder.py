@@ -71,7 +71,7 @@ class Rungs:
 
 
 def main():
-    parser = parser_of(__doc__, "bench/bench_broadcast", GATHERED)
+    parser = parser_of(__doc__, GATHERED)
     parser.add_argument("--repetitions", type=int, default=5, help="of every step; one more warms up (5)")
     options = parser.parse_args()
     sluice, mpi = programs(options.build, "ladder", "bench/bench_broadcast")

@@ -97,7 +97,6 @@ Status run_raw(const Options& options, const Settings& settings, Bootstrap& boot
     std::memset(memory.data(), 1, memory.size());
     const Deadline deadline = Deadline::after(settings.sync_timeout);
     SLUICE_ASSIGN_OR_RETURN(auto raw, RawGet::create(settings, bootstrap, memory.bytes(), deadline));
-    const double cpu_before = raw->cpu_seconds();
     if (bootstrap.rank() > 0) {
         std::vector<double> seconds;
         for (int i = 0; i <= options.repetitions; ++i) {
@@ -112,15 +111,7 @@ Status run_raw(const Options& options, const Settings& settings, Bootstrap& boot
                           {"one_sided", raw->link().link_class == transport::LinkClass::kOneSided}};
     }
     SLUICE_RETURN_IF_ERROR(bootstrap.barrier(deadline));
-    // What carrying a byte costs the thread of either side: what a sync costs over and above it is the runtime's own.
-    const double cpu = (raw->cpu_seconds() - cpu_before) / static_cast<double>(bytes * (options.repetitions + 1));
-    SLUICE_ASSIGN_OR_RETURN(const auto all, bootstrap.all_gather(std::as_bytes(std::span(&cpu, 1)), deadline));
-    std::array<double, 2> sides{};
-    for (std::size_t rank = 0; rank < sides.size(); ++rank) {
-        std::memcpy(&sides[rank], all[rank].data(), sizeof(double));
-    }
     if (bootstrap.rank() > 0) {
-        out["raw_get"]["cpu_s_per_byte"] = {{"owner", sides[0]}, {"reader", sides[1]}};
         raw.reset();
     }
     return bootstrap.barrier(deadline);

@@ -38,7 +38,7 @@ def main():
     parser.add_argument("--check", action="store_true", help=f"fail when the defaults take more than {ASKED} times the best of the sweep")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON")
     options = parser.parse_args()
-    sluice, _ = programs(options.build, "sweep", "cli/sluice")
+    sluice, = programs(options.build, "sweep")
 
     model = ["--model", "Qwen3-30B-A3B", *(part for key, value in MODEL.items() for part in ("--set", f"{key}={value}"))]
     common = ["sync", *model, *LAYOUT, "--path", options.path, "--staging", str(STAGING)]

@@ -50,7 +50,7 @@ public:
             if (!kept.empty()) {
                 add_pieces_of(kept[d].cut, d);
             }
-            std::vector<Chunk> chunks = make_chunks(std::move(pieces_[d]), options_.chunk_bytes, d, index_.sets());
+            std::vector<Chunk> chunks = make_chunks(std::move(pieces_[d]), options_, d, index_.sets());
             plan.routes.push_back(
                 {kept.empty() ? std::move(chunks) : in_reading_order(kept[d].whole, std::move(chunks)),
                  demands_[d].workers});

@@ -17,6 +17,9 @@ struct RouteOptions {
     enum class PathChoice : std::uint8_t { kAuto, kDirect, kPacked, kMapped } path = PathChoice::kAuto;
     /// With kAuto: pieces whose runs in the owner's memory are shorter are packed, unless they are one run.
     std::int64_t direct_run = 64 << 10;
+    /// With kAuto: pieces of one run shorter than this are packed where some of a group come from one owner, or others of it
+    /// are packed anyway. A get costs as much as copying so many bytes.
+    std::int64_t direct_piece = 32 << 10;
 };
 
 /// One demand with the ranks that share it (one per replica), and the trainer ranks that may serve it (empty = all).

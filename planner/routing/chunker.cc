@@ -10,7 +10,9 @@
 namespace sluice {
 namespace {
 
-// Average run on the owner's side from which a read per run beats packing: below it the cost of posting dominates.
+// So many short pieces of a group from one owner cost less as one packed chunk, which its owner has to copy and to announce, than
+// as gets.
+constexpr std::size_t kPiecesWorthPacking = 4;
 // A cut run ends at a multiple of this where the chunk has room for one: keeps reads aligned.
 constexpr std::int64_t kRunAlignment = 64;
 
@@ -57,6 +59,52 @@ bool join(RoutedPiece& last, const RoutedPiece& next) {
     }
     x.sizes[0] += y.sizes[0];
     return true;
+}
+
+// Pieces are large: their numbers are sorted.
+void sort(std::vector<std::size_t>& order, const std::vector<RoutedPiece>& pieces) {
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        return std::make_tuple(order_key(pieces[a]), a) < std::make_tuple(order_key(pieces[b]), b);
+    });
+}
+
+void join_neighbours(std::vector<std::size_t>& order, std::vector<RoutedPiece>& pieces) {
+    std::size_t kept = 0;
+    for (const std::size_t number : order) {
+        if (kept == 0 || !join(pieces[order[kept - 1]], pieces[number])) {
+            order[kept++] = number;
+        }
+    }
+    order.resize(kept);
+}
+
+// What comes from one owner in one group, in `order`. True when the path of some has changed.
+bool pack_short_pieces(const std::vector<std::size_t>& order, std::vector<RoutedPiece>& pieces,
+                       std::int64_t direct_piece) {
+    bool changed = false;
+    std::vector<RoutedPiece*> short_ones;
+    for (std::size_t i = 0; i < order.size();) {
+        const RoutedPiece& first = pieces[order[i]];
+        bool packed = false;
+        short_ones.clear();
+        for (; i < order.size(); ++i) {
+            RoutedPiece& piece = pieces[order[i]];
+            if (piece.group_position != first.group_position || piece.owner != first.owner) {
+                break;
+            }
+            packed = packed || piece.path == Path::kPacked;
+            if (piece.path == Path::kDirect && piece.piece.wire_bytes() < direct_piece) {
+                short_ones.push_back(&piece);
+            }
+        }
+        if (packed || short_ones.size() >= kPiecesWorthPacking) {
+            for (RoutedPiece* piece : short_ones) {
+                piece->path = Path::kPacked;
+            }
+            changed = changed || !short_ones.empty();
+        }
+    }
+    return changed;
 }
 
 // Fills chunks of one (group, owner, path) one after the other.
@@ -210,32 +258,29 @@ Path choose_path(const Piece& piece, const RouteOptions& options, bool mappable)
                                                                                             : Path::kPacked;
 }
 
-std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, std::int64_t chunk_bytes, std::size_t rotation,
+std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, const RouteOptions& options, std::size_t rotation,
                                OwnerSets& sets) {
-    // Pieces are large: their numbers are sorted.
     std::vector<std::size_t> order(pieces.size());
     std::iota(order.begin(), order.end(), 0U);
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        return std::make_tuple(order_key(pieces[a]), a) < std::make_tuple(order_key(pieces[b]), b);
-    });
+    sort(order, pieces);
+    join_neighbours(order, pieces);
+    if (options.path == RouteOptions::PathChoice::kAuto && pack_short_pieces(order, pieces, options.direct_piece)) {
+        sort(order, pieces);
+    }
     std::vector<Chunk> chunks;
-    ChunkFiller filler(chunk_bytes, sets, chunks);
+    ChunkFiller filler(options.chunk_bytes, sets, chunks);
     std::size_t group_begin = 0;
-    for (std::size_t i = 0; i < order.size();) {
-        RoutedPiece& piece = pieces[order[i]];
-        std::size_t next = i + 1;
-        while (next < order.size() && join(piece, pieces[order[next]])) {
-            ++next;
-        }
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        const RoutedPiece& piece = pieces[order[i]];
+        const RoutedPiece* next = i + 1 < order.size() ? &pieces[order[i + 1]] : nullptr;
         filler.add(piece);
-        if (next == order.size() || !same_chunk_list(piece, pieces[order[next]])) {
+        if (next == nullptr || !same_chunk_list(piece, *next)) {
             filler.close();
         }
-        if (next == order.size() || pieces[order[next]].group_position != piece.group_position) {
+        if (next == nullptr || next->group_position != piece.group_position) {
             interleave_owners(chunks, group_begin, rotation);
             group_begin = chunks.size();
         }
-        i = next;
     }
     return chunks;
 }

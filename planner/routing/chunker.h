@@ -20,14 +20,14 @@ struct RoutedPiece {
     OwnerSetId mirrors = 0;  ///< Those of `owners`, the owner included, in whose memory they lie at the same place.
 };
 
-/// By which path a piece should travel. Direct where the owner's side is one run, or runs long enough to be worth a
+/// By which path a piece should travel, seen alone. Direct where the owner's side is one run, or runs long enough to be worth a
 /// read each; packed for the rest, and always where the owner has to narrow elements.
 Path choose_path(const Piece& piece, const RouteOptions& options, bool mappable);
 
-/// Sorts the pieces of one demand, joins neighbours, and cuts them into chunks of at most `chunk_bytes`, in the order in which
-/// they are read: by group order, and in a group one chunk of each owner after the other, starting with another
-/// owner for each `rotation`.
-std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, std::int64_t chunk_bytes, std::size_t rotation,
+/// Sorts the pieces of one demand, joins neighbours, packs short ones that come together (see RouteOptions::direct_piece), and cuts
+/// them into chunks of at most `chunk_bytes`, in the order in which they are read: by group order, and in a group one chunk of
+/// each owner after the other, starting with another owner for each `rotation`.
+std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, const RouteOptions& options, std::size_t rotation,
                                OwnerSets& sets);
 
 }  // namespace sluice

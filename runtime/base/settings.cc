@@ -17,12 +17,14 @@ using std::chrono::milliseconds;
 //   MAX_RMA_RAILS     a get uses one NIC otherwise
 //   MAX_HCA_PER_GPU   the NICs near a GPU rather than all of them
 //   CUDA_IPC_...      without it gets between GPUs of a node fall back to emulation on some platforms
+//   CMA_TX_QUOTA      each turn of progress asks all transports, which costs as much as a small copy: some copies to a turn
 //   MEMTYPE_CACHE     UCX's cache knows what was allocated while its hooks were in place; all other memory it takes for the host's
 // MM_ERROR_HANDLING stays off: with it the death of an idle peer is noticed after 20 s instead of milliseconds.
-constexpr std::array<std::array<const char*, 2>, 5> kUcxDefaults = {{{"RNDV_THRESH", "inf"},
+constexpr std::array<std::array<const char*, 2>, 6> kUcxDefaults = {{{"RNDV_THRESH", "inf"},
                                                                      {"MAX_RMA_RAILS", "2"},
                                                                      {"MAX_HCA_PER_GPU", "auto"},
                                                                      {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
+                                                                     {"CMA_TX_QUOTA", "4"},
                                                                      {"MEMTYPE_CACHE", "n"}}};
 constexpr std::int64_t kMinChunkBytes = 4096;
 

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = EventLoop::Clock;
 
-constexpr std::size_t kGetNodes = 256;
+constexpr int kGetNodes = 256;
 // One turn of an owner: enough small gets to make the turn worth its bookkeeping, little enough to keep turns fair.
 constexpr std::int64_t kTurnBytes = 1 << 20;
 constexpr int kTurnGets = 32;
@@ -25,6 +25,9 @@ constexpr std::int64_t kLeastWindow = 256 << 10;
 // It is worked out again after so many bytes, not for every small get.
 constexpr std::int64_t kWindowStep = 64 << 10;
 constexpr double kSecondsAhead = 0.25;
+// Of the gets and of a window, how much must be free before the next are posted: some at a time, since over an emulated link
+// a single one wakes the owner just as they do.
+constexpr int kPostedAtOnce = 8;
 constexpr auto kWatchInterval = std::chrono::milliseconds(250);
 // A read that does not end although its sync has failed is ended by closing its endpoint by force.
 constexpr auto kDrainLimit = std::chrono::seconds(1);
@@ -127,7 +130,7 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
             part.direct.push_back(chunk->id);
         }
     }
-    for (std::size_t i = 0; i < kGetNodes; ++i) {
+    for (int i = 0; i < kGetNodes; ++i) {
         nodes_.push_back(std::make_unique<GetNode>(*this));
         nodes_.back()->next_free = std::exchange(free_nodes_, nodes_.back().get());
     }
@@ -675,11 +678,19 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
             land(chunk);
         }
     }
-    if (state_ == State::kPulling) {
-        pump();
-    } else {
+    if (state_ != State::kPulling) {
         finish_if_drained();
+    } else if (worth_a_turn(owner, node.bytes)) {
+        pump();
     }
+}
+
+// Whether a get of `bytes` that has ended leaves room for enough to post. If not, others are in flight, whose ends ask again.
+bool PullEngine::worth_a_turn(Owner& owner, std::int64_t bytes) const {
+    const std::int64_t share = window(owner);
+    const std::int64_t step = share / kPostedAtOnce;
+    return inflight_gets_ + kGetNodes / kPostedAtOnce <= kGetNodes &&
+           (bytes >= step || owner.inflight_bytes <= share - step);
 }
 
 void PullEngine::chunk_read(Owner& owner, const ChunkSlot& chunk, Clock::time_point now) {

@@ -143,6 +143,7 @@ private:
     bool post_some(Owner& owner);
     bool lend(Owner& idle);
     [[nodiscard]] std::int64_t window(Owner& owner) const;
+    [[nodiscard]] bool worth_a_turn(Owner& owner, std::int64_t bytes) const;
     void get_done(GetNode& node, const Status& status);
     void something_in_flight(Owner& owner);
     void one_less_in_flight(Owner& owner, EventLoop::Clock::time_point now);

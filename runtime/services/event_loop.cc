@@ -1,7 +1,6 @@
 #include "runtime/services/event_loop.h"
 
 #include "runtime/services/log.h"
-#include "runtime/services/watched_descriptor.h"
 
 #include <boost/intrusive/set.hpp>
 
@@ -19,7 +18,6 @@
 #include <pthread.h>
 #include <string>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -65,13 +63,8 @@ void drain_counter(int descriptor) {
 
 struct EventLoop::Impl {
     explicit Impl(const std::string& name)
-        : io(1),
-          work(io.get_executor()),
-          wake(io, checked_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"),
-               WatchedDescriptor::Owner::kUs),
-          alarm(io, checked_descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timerfd"),
-                WatchedDescriptor::Owner::kUs),
-          wake_descriptor(wake.descriptor()) {
+        : wake_descriptor(checked_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")) {
+        watched.push_back({wake_descriptor, POLLIN, 0});
         thread = std::thread([this, name] {
             pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
             thread_id.store(std::this_thread::get_id());
@@ -83,6 +76,7 @@ struct EventLoop::Impl {
         stopping.store(true);
         signal();
         thread.join();
+        ::close(wake_descriptor);
     }
 
     void post(LoopTask& task) {
@@ -111,12 +105,6 @@ struct EventLoop::Impl {
             }
             sleep();
         }
-        for (const auto& entry : pollers) {
-            entry->watch.stop();
-        }
-        wake.stop();
-        alarm.stop();
-        io.poll();
     }
 
     void run_posted() {
@@ -152,7 +140,7 @@ struct EventLoop::Impl {
     bool drain_pollers() {
         bool idle = true;
         for (std::size_t i = 0; i < pollers.size(); ++i) {
-            if (pollers[i]->poller->progress()) {
+            if (pollers[i]->progress()) {
                 idle = false;
             }
         }
@@ -161,7 +149,7 @@ struct EventLoop::Impl {
 
     bool arm_pollers() {
         for (std::size_t i = 0; i < pollers.size(); ++i) {
-            if (!pollers[i]->poller->arm()) {
+            if (!pollers[i]->arm()) {
                 return false;
             }
         }
@@ -174,62 +162,37 @@ struct EventLoop::Impl {
             sleeping.store(false, std::memory_order_relaxed);
             return;
         }
-        set_alarm();
-        wake.watch();
-        alarm.watch();
-        for (const auto& entry : pollers) {
-            entry->watch.watch();
-        }
-        io.run_one();
-        io.poll();
+        const timespec timeout = time_to_sleep();
+        const int told = ::ppoll(watched.data(), watched.size(), &timeout, nullptr);
         sleeping.store(false, std::memory_order_relaxed);
-
-        bool told = false;
-        if (wake.take_fired()) {
+        if (told > 0 && watched.front().revents != 0) {
             drain_counter(wake_descriptor);
-            told = true;
         }
-        if (alarm.take_fired()) {
-            drain_counter(alarm.descriptor());
-            alarm_at = Clock::time_point::max();
-        }
-        for (const auto& entry : pollers) {
-            told = entry->watch.take_fired() || told;
-        }
-        if (!told) {
+        if (told == 0) {
             look_for_lost_events();
         }
     }
 
-    void set_alarm() {
-        Clock::time_point at = timers.empty() ? Clock::time_point::max() : timers.begin()->deadline;
-        if (!pollers.empty()) {
-            at = std::min(at, Clock::now() + kSafetyTick);
-            // An alarm that comes somewhat early does no harm; setting it anew on every turn would be a system call each.
-            if (alarm_at <= at && alarm_at + kSafetyTick / 2 >= at) {
-                return;
-            }
+    [[nodiscard]] timespec time_to_sleep() const {
+        const Clock::time_point now = Clock::now();
+        Clock::time_point until = now + kSafetyTick;
+        if (!timers.empty()) {
+            until = std::min(until, timers.begin()->deadline);
         }
-        if (at == alarm_at) {
-            return;
-        }
-        alarm_at = at;
-        itimerspec spec{};
-        if (at != Clock::time_point::max()) {
-            const auto since_epoch = at.time_since_epoch();
-            const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
-            spec.it_value.tv_sec = seconds.count();
-            spec.it_value.tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch - seconds).count();
-        }
-        ::timerfd_settime(alarm.descriptor(), TFD_TIMER_ABSTIME, &spec, nullptr);
+        const auto left = std::max(until - now, Clock::duration::zero());
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+        timespec out{};
+        out.tv_sec = seconds.count();
+        out.tv_nsec = std::chrono::nanoseconds(left - seconds).count();
+        return out;
     }
 
     // A timer woke us, no descriptor. If a poller has work all the same, its descriptor failed to tell; only the tick or
     // somebody's timer saved us from a stall. The work itself is done by the ordinary round that follows.
     void look_for_lost_events() {
-        for (const auto& entry : pollers) {
-            const int descriptor = entry->poller->event_fd();
-            if (!is_readable(descriptor) && !entry->poller->arm() && !is_readable(descriptor)) {
+        for (Poller* poller : pollers) {
+            const int descriptor = poller->event_fd();
+            if (!is_readable(descriptor) && !poller->arm() && !is_readable(descriptor)) {
                 const std::uint64_t count = lost.fetch_add(1, std::memory_order_relaxed) + 1;
                 log::info("event loop: a timer found work that descriptor {} had not told of ({} times so far)",
                           descriptor, count);
@@ -249,35 +212,23 @@ struct EventLoop::Impl {
         }
     }
 
-    void add(Poller& poller) { pollers.push_back(std::make_unique<PollerEntry>(io, poller)); }
-
-    void remove(Poller& poller) {
-        const auto found =
-            std::find_if(pollers.begin(), pollers.end(), [&](const auto& entry) { return entry->poller == &poller; });
-        if (found == pollers.end()) {
-            return;
-        }
-        (*found)->watch.stop();
-        // Handlers only take notes, so that polling here runs nothing of anybody.
-        io.poll();
-        pollers.erase(found);
+    void add(Poller& poller) {
+        pollers.push_back(&poller);
+        watched.push_back({poller.event_fd(), POLLIN, 0});
     }
 
-    struct PollerEntry {
-        PollerEntry(boost::asio::io_context& io, Poller& entry_poller)
-            : poller(&entry_poller), watch(io, entry_poller.event_fd(), WatchedDescriptor::Owner::kSomebodyElse) {}
-        Poller* poller;
-        WatchedDescriptor watch;
-    };
+    void remove(Poller& poller) {
+        const auto found = std::find(pollers.begin(), pollers.end(), &poller);
+        if (found != pollers.end()) {
+            watched.erase(watched.begin() + 1 + (found - pollers.begin()));
+            pollers.erase(found);
+        }
+    }
 
-    boost::asio::io_context io;
-    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
-    WatchedDescriptor wake;   // Another thread posted.
-    WatchedDescriptor alarm;  // The earliest timer, or the safety tick.
-    const int wake_descriptor;
-    Clock::time_point alarm_at = Clock::time_point::max();
+    const int wake_descriptor;  // Another thread posted.
     boost::intrusive::multiset<TimerNode> timers;
-    std::vector<std::unique_ptr<PollerEntry>> pollers;
+    std::vector<Poller*> pollers;
+    std::vector<pollfd> watched;  // Our own, then one of each poller.
 
     std::atomic<LoopTask*> posted{nullptr};
     std::atomic<bool> sleeping{false};

@@ -25,7 +25,7 @@ private:
     LoopTask* next_ = nullptr;
 };
 
-/// One thread that runs tasks, timers and descriptor callbacks, on Boost.Asio. It sleeps when there is nothing to do.
+/// One thread that runs tasks, timers and what pollers drain. It sleeps when there is nothing to do.
 /// Everything that belongs to the exchange lives on it, so none of that needs a lock.
 class EventLoop {
 public:

@@ -36,6 +36,7 @@ TEST(SettingsTest, Defaults) {
                                                       {"MAX_RMA_RAILS", "2"},
                                                       {"MAX_HCA_PER_GPU", "auto"},
                                                       {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
+                                                      {"CMA_TX_QUOTA", "4"},
                                                       {"MEMTYPE_CACHE", "n"}}));
     EXPECT_FALSE(settings->staged);
     EXPECT_TRUE(Settings{}.check().ok());
@@ -113,9 +114,10 @@ TEST(SettingsTest, SizesForGpusLeaveWhatWasGiven) {
 TEST(SettingsTest, TheUsersUcxVariablesWin) {
     const auto settings = with({{"UCX_MAX_RMA_RAILS", "4"}, {"UCX_RNDV_THRESH", ""}, {"UCX_LOG_LEVEL", "info"}});
     ASSERT_TRUE(settings.ok());
-    EXPECT_EQ(settings->ucx,
-              (std::vector<UcxSetting>{
-                  {"MAX_HCA_PER_GPU", "auto"}, {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"}, {"MEMTYPE_CACHE", "n"}}));
+    EXPECT_EQ(settings->ucx, (std::vector<UcxSetting>{{"MAX_HCA_PER_GPU", "auto"},
+                                                      {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
+                                                      {"CMA_TX_QUOTA", "4"},
+                                                      {"MEMTYPE_CACHE", "n"}}));
     EXPECT_TRUE(settings->show_ucx_log);
 }
 

@@ -36,7 +36,7 @@ struct SetupInputs {
     Catalogue catalogue = checkpoint_catalogue(config).value();
     TrainerLayout trainer = TrainerLayout::parse("tp=2").value();
     WorkerLayout worker = WorkerLayout::parse("tp=2,replicas=2").value();
-    RouteOptions route{.chunk_bytes = 1024};
+    RouteOptions route{.chunk_bytes = 1024, .direct_piece = 0};
 
     [[nodiscard]] RankInput trainer_input(int own_rank) const {
         RankInput input;

@@ -37,7 +37,8 @@ struct BedOptions {
     std::string trainer = "tp=2";
     std::vector<std::string> workers = {"tp=2"};
     SourceKind source = SourceKind::kResident;
-    RouteOptions route{.chunk_bytes = 4096};
+    RouteOptions route{.chunk_bytes = 4096,
+                       .direct_piece = 0};  // small as the model is, its runs are read as long ones are
     bool hashes = true;
     bool trace = false;
     Settings settings = bed_settings();

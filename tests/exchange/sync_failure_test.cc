@@ -56,7 +56,7 @@ TEST_P(FailedGetTest, EveryGetInTurn) {
     options.fields = one_small_layer();
     options.workers = {"tp=1"};
     options.source = the_case.source;
-    options.route = {.chunk_bytes = 4096, .path = the_case.path};
+    options.route.path = the_case.path;
     SyncBed bed(options);
     bed.create();
     bed.sync(1);

@@ -16,6 +16,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <string>
 
 namespace sluice {
 namespace {
@@ -787,7 +788,7 @@ TEST(Route, RowContiguousRegionsAreReadDirectlyAndColumnsPacked) {
     const SmallModel model = test::small_model("Qwen3-30B-A3B");
     const auto world = make_world(model, "tp=2", "tp=4");
     ASSERT_TRUE(world);
-    const auto plan = route(model.catalogue, world->owners, world->requests, {});
+    const auto plan = route(model.catalogue, world->owners, world->requests, {.direct_piece = 0});
     ASSERT_TRUE(plan.ok());
     for (const Route& r : plan->routes) {
         for (const Chunk& chunk : r.chunks) {
@@ -796,6 +797,53 @@ TEST(Route, RowContiguousRegionsAreReadDirectlyAndColumnsPacked) {
             }
         }
     }
+}
+
+// Tensors of one group, of `bytes` each, all of one owner; every second row of those in `strided` is asked for, all of the others.
+std::vector<std::pair<Path, std::int64_t>> paths_of(const std::vector<std::int64_t>& bytes,
+                                                    const std::set<TensorId>& strided, const RouteOptions& options) {
+    constexpr std::int64_t kRow = 64;
+    std::vector<CatalogueTensor> tensors;
+    Ownership owner;
+    Demand demand;
+    std::int64_t offset = 0;
+    for (TensorId id = 0; id < static_cast<TensorId>(bytes.size()); ++id) {
+        const std::int64_t all = bytes[static_cast<std::size_t>(id)] / kRow;
+        tensors.push_back({"t" + std::to_string(id), DType::kU8, {all, kRow}, 0, {}});
+        owner.regions.push_back({id, {0, 0}, {all, kRow}, 0, offset, {kRow, 1}});
+        offset += all * kRow;
+        const std::int64_t step = strided.contains(id) ? 2 : 1;
+        demand.parameters.push_back({"p" + std::to_string(id), DType::kU8, {all / step, kRow}});
+        demand.records.push_back(
+            {id, id, DType::kU8, DType::kU8, {0, 0, 1, {all / step, kRow}, {step * kRow, 1}, {kRow, 1}}});
+    }
+    owner.segment_bytes = {offset};
+    const SmallModel model = test::hand_made(std::move(tensors));
+    const std::vector<Ownership> owners{owner};
+    const DemandRequest request{&demand, {0}, {}, -1};
+    const auto plan = route(model.catalogue, owners, std::span(&request, 1), options);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    std::vector<std::pair<Path, std::int64_t>> out;
+    for (const Chunk& chunk : plan->routes[0].chunks) {
+        out.emplace_back(chunk.path, chunk.wire_bytes);
+    }
+    return out;
+}
+
+TEST(Route, ShortPiecesThatComeTogetherAreOnePackedChunk) {
+    using Chunks = std::vector<std::pair<Path, std::int64_t>>;
+    constexpr std::int64_t kShort = 8 << 10;
+    constexpr std::int64_t kLong = 32 << 10;
+    EXPECT_EQ(paths_of({kShort, kShort, kShort}, {}, {}), (Chunks{{Path::kDirect, 3 * kShort}}))
+        << "too few to be worth it";
+    EXPECT_EQ(paths_of({kShort, kShort, kShort, kShort}, {}, {}), (Chunks{{Path::kPacked, 4 * kShort}}));
+    EXPECT_EQ(paths_of({kShort, kShort, kShort, kShort, kLong}, {}, {}),
+              (Chunks{{Path::kDirect, kLong}, {Path::kPacked, 4 * kShort}}));
+    EXPECT_EQ(paths_of({2 * kShort, kShort, kLong}, {0}, {}),
+              (Chunks{{Path::kDirect, kLong}, {Path::kPacked, 2 * kShort}}))
+        << "something is packed anyway";
+    EXPECT_EQ(paths_of({kShort, kShort, kShort, kShort}, {}, {.path = RouteOptions::PathChoice::kDirect}),
+              (Chunks{{Path::kDirect, 4 * kShort}}));
 }
 
 TEST(Route, LongRunsAreReadDirectly) {

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""What a group and a chunk cost the transport threads, beside carrying the bytes.
+
+On the cluster of cluster.py, under perf. Samples of the transport threads in the network stack (the emulated links are served on
+whatever thread runs) and in copying or hashing are set aside; the rest is protocol, and waking up for what arrives. The same bytes are moved
+in many groups and in few, in large chunks and in small ones: what the rest grows by is what a group and a chunk cost."""
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from cluster import CASES, TRAINERS, WORKERS, must, parser_of, programs, read_json, shrunk_model, sluice_arguments, write_json
+from cluster_network import Network
+
+WANTED = {"us_per_group": 300, "us_per_chunk": 30}
+# As many bytes in 258 groups and in 66.
+MODELS = {"many": shrunk_model(256, 96), "few": shrunk_model(64, 472)}
+CHUNKS = {"large": "4M", "small": "32K"}
+# Anywhere in a stack: the kernel carries bytes. On top of one: bytes are copied, hashed, or memory is given out for them.
+CARRYING = ("tcp_", "softirq", "__sys_sendmsg", "__sys_sendto", "__sys_recvfrom", "__sys_recvmsg")
+COPYING = ("sluice::kernels::", "XXH3", "memmove", "memcpy", "_copy_from_iter", "_copy_to_iter", "clear_page")
+
+
+def protocol_share(samples):
+    """Of the samples of a transport thread those that neither carry nor copy bytes."""
+    script = subprocess.run(["perf", "script", "-i", samples, "--comm", "sluice-net", "-F", "ip,sym"], capture_output=True, text=True, check=False)
+    must(script, "perf script")
+    stacks = [stack.splitlines() for stack in script.stdout.strip().split("\n\n")]
+    protocol = sum(1 for stack in stacks
+                   if not any(name in line for line in stack for name in CARRYING) and not any(name in stack[0] for name in COPYING))
+    return protocol / len(stacks)
+
+
+def measure(network, sluice, case, model, chunk_bytes, versions, directory):
+    """Means over the ranks of each side."""
+    path = os.path.join(directory, "sync.json")
+    samples = os.path.join(directory, "samples")
+    sync = [sluice, "sync", *sluice_arguments(case, model=model), "--versions", str(versions), "--chunk-bytes", chunk_bytes, "--json", path]
+    record = [(node, ["perf", "record", "-q", "-F", "997", "-g", "-o", f"{samples}.{node}", *sync], {}) for node in range(TRAINERS + WORKERS)]
+    must(network.launch(record, 300), f"case {case}")
+    report = read_json(path)
+    out = {}
+    for side in ("trainer", "worker"):
+        ranks = [(node, rank) for node, rank in enumerate(report["ranks"]) if rank["side"] == side]
+        cpu = [statistics.median(rank["transport_cpu_s"][1:]) for _, rank in ranks]
+        own = [seconds * protocol_share(f"{samples}.{node}") for seconds, (node, _) in zip(cpu, ranks)]
+        out[side] = {"bytes": report["versions"][-1]["bytes"], "cpu_s": statistics.mean(cpu), "own_s": statistics.mean(own),
+                     "groups": statistics.mean(rank["groups"] for _, rank in ranks), "chunks": statistics.mean(rank["chunks"] for _, rank in ranks)}
+    return out
+
+
+def costs(runs, side):
+    """Differences between the four runs; what the fewer groups carry is scaled to as many bytes."""
+    many, few = ([runs[groups, chunks][side] for chunks in CHUNKS] for groups in MODELS)
+    per_chunk = (many[1]["own_s"] - many[0]["own_s"]) / (many[1]["chunks"] - many[0]["chunks"])
+    scale = many[0]["bytes"] / few[0]["bytes"]
+    without_chunks = [run["own_s"] - per_chunk * run["chunks"] for run in (many[0], few[0])]
+    per_group = (without_chunks[0] - scale * without_chunks[1]) / (many[0]["groups"] - scale * few[0]["groups"])
+    return {"us_per_group": per_group * 1e6, "us_per_chunk": per_chunk * 1e6}
+
+
+def main():
+    parser = parser_of(__doc__, CASES)
+    parser.add_argument("--versions", type=int, default=6, help="versions per run; the first is not counted (6)")
+    options = parser.parse_args()
+    if not shutil.which("perf"):
+        sys.exit("cpu: perf is missing; install linux-perf (or linux-tools of the running kernel)")
+    sluice, = programs(options.build, "cpu")
+    results = {"schema": 1, "bench": "cpu", "mbit": options.mbit, "wanted": WANTED, "cases": []}
+    missed = []
+    print(f"{'case':6}{'side':9}{'groups':>8}{'chunks':>8}{'CPU ms':>8}{'own ms':>8}{'us/group':>10}{'us/chunk':>10}")
+    with tempfile.TemporaryDirectory() as directory, Network(TRAINERS + WORKERS, options.mbit) as network:
+        for case in options.case or sorted(CASES):
+            runs = {(groups, chunks): measure(network, sluice, case, MODELS[groups], CHUNKS[chunks], options.versions, directory)
+                    for groups in MODELS for chunks in CHUNKS}
+            for side in ("trainer", "worker"):
+                cost = costs(runs, side)
+                for (groups, chunks), run in ((key, run[side]) for key, run in runs.items()):
+                    last = (groups, chunks) == (list(MODELS)[-1], list(CHUNKS)[-1])
+                    figures = f"{cost['us_per_group']:10.0f}{cost['us_per_chunk']:10.1f}" if last else ""
+                    print(f"{case:6}{side:9}{run['groups']:8.0f}{run['chunks']:8.0f}{run['cpu_s'] * 1e3:8.0f}{run['own_s'] * 1e3:8.0f}{figures}", flush=True)
+                results["cases"].append({"case": case, "side": side, **cost, "runs": [{"groups_are": groups, "chunks_are": chunks, **run[side]}
+                                                                                      for (groups, chunks), run in runs.items()]})
+                missed += [f"{case} {side} {figure}" for figure, limit in WANTED.items() if cost[figure] > limit]
+    write_json(options.json, results)
+    if options.check and missed:
+        sys.exit(f"cpu: above what is wanted: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()
