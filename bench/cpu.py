@@ -27,7 +27,8 @@ def protocol_share(samples):
     """Of the samples of a transport thread those that neither carry nor copy bytes."""
     script = subprocess.run(["perf", "script", "-i", samples, "--comm", "sluice-net", "-F", "ip,sym"], capture_output=True, text=True, check=False)
     must(script, "perf script")
-    stacks = [stack.splitlines() for stack in script.stdout.strip().split("\n\n")]
+    # A sample without a stack is an empty one.
+    stacks = [stack for stack in (text.splitlines() for text in script.stdout.strip().split("\n\n")) if stack]
     protocol = sum(1 for stack in stacks
                    if not any(name in line for line in stack for name in CARRYING) and not any(name in stack[0] for name in COPYING))
     return protocol / len(stacks)

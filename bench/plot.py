@@ -29,6 +29,33 @@ def of_small(data):
     return "65,536 pieces of 4 KiB over 64 of 4 MiB", "ratio of times", rows
 
 
+def of_cpu(data):
+    rows = [(f"{case['case']}, {case['side']}: {name}", case[figure], data["wanted"][figure])
+            for case in data["cases"] for figure, name in (("us_per_group", "a group"), ("us_per_chunk", "a chunk"))]
+    return "What the transport thread pays", "microseconds (mark: wanted at most)", rows
+
+
+def of_disturbed(data):
+    rows = [(f"{name}, {how}", case[f"{how}_s"], None) for name, case in data["cases"].items() for how in ("quiet", "disturbed")]
+    return f"One node at a tenth of {data['mbit']:g} Mbit/s", "seconds", rows
+
+
+def of_sweep(data):
+    rows = data["configurations"]
+    best = min(row["median_s"] for row in rows)
+    return f"Slots x chunk limit, {data['path']}", "seconds (mark: the best)", [(f"{row['slots']} x {row['chunk_bytes']}", row["median_s"], best) for row in rows]
+
+
+def of_gpu_kernels(data):
+    rows = [(row["name"], row["share"]["median"], 1.0) for row in data["rows"]]
+    return f"{data['bench']}, {data['device']}", "share of a device-to-device copy", rows
+
+
+def of_gpu_pull(data):
+    rows = [(row["name"], row["share_of_raw_get"]["median"], 1.0) for row in data["rows"]]
+    return "Pulls between two processes on one GPU", "share of the raw get", rows
+
+
 def of_mpi(data):
     return f"{data['bench']}, {data['bytes'] / 1e6:.0f} MB", "seconds", [(f"repetition {i + 1}", s, data["median_s"]) for i, s in enumerate(data["seconds"])]
 
@@ -41,7 +68,9 @@ def of_google(data):
     return "Time", rows[0]["time_unit"], [(row["name"], row["real_time"], None) for row in rows]
 
 
-KINDS = {"pull": of_pull, "cluster": of_cluster, "ladder": of_ladder, "small": of_small, "broadcast": of_mpi, "regroup": of_mpi}
+KINDS = {"pull": of_pull, "cluster": of_cluster, "cpu": of_cpu, "ladder": of_ladder, "disturbed": of_disturbed, "sweep": of_sweep, "small": of_small,
+         "broadcast": of_mpi, "regroup": of_mpi, "gpu copy": of_gpu_kernels, "gpu quantise": of_gpu_kernels, "gpu checksum": of_gpu_kernels,
+         "gpu pull": of_gpu_pull}
 
 
 def table_of(path):
