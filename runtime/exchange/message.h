@@ -15,13 +15,15 @@ namespace sluice {
 enum class MessageKind : std::uint8_t {
     kHello = 1,  ///< First message on a link; `version` is the sender's incarnation.
     kHeartbeat,  ///< Sender is alive.
-    kBegin,      ///< Worker to owner: wants `version` and reads whatever is published of it.
+    kBegin,  ///< Worker to owner: wants `version` and reads whatever is published of it; `slot` = 1: of packed chunks, only those of
+    ///< groups that it opens.
     kHashes,  ///< Owner to worker, before the group's kPublish: payload = u64 hashes of direct chunks of `group`, the first of
               ///< them the one numbered `slot` among the direct chunks that the worker reads of (owner, group).
     kPublish,   ///< Owner to worker: `group` of `version` is readable; gathered parts lie in gather buffer `slot`.
     kPacked,    ///< Owner to worker: `chunk` lies packed in serve slot `slot`; `hash` is its checksum.
     kSlotRead,  ///< Worker to owner: `chunk` has been read out of its slot.
     kRelease,   ///< Worker to owner: has read all that it needs of `group`.
+    kOpen,      ///< Worker to owner: has a place for `group`; its packed chunks will be read.
     // The coordinator's: `version` = the round, counted from 1; `slot` = StatusCode, `chunk` = the peer that the failure is about or -1,
     // `group` = the rank that failed or -1, payload = the error's text. See Coordination.
     kReport,   ///< To the coordinator: the sender's part of the round is over.

@@ -66,7 +66,7 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
       staging_(staging),
       staging_region_(staging_region),
       gated_(gated),
-      options_(options),
+      options_(std::move(options)),
       slow_worker_(options_.delay_per_chunk),
       events_(std::move(events)),
       destinations_(std::move(destinations)),
@@ -126,9 +126,14 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
         Owner::Part& part = owners_[static_cast<std::size_t>(chunk->compiled.owner)]
                                 ->parts[static_cast<std::size_t>(chunk->group_index)];
         ++part.chunks;
+        part.packs = part.packs || chunk->compiled.path == Path::kPacked;
         if (chunk->compiled.path != Path::kPacked) {
             part.direct.push_back(chunk->id);
         }
+    }
+    for (Group& group : groups_) {
+        const auto& closed = options_.closed_groups;
+        group.closed = gated_ || std::find(closed.begin(), closed.end(), group.group) != closed.end();
     }
     for (int i = 0; i < kGetNodes; ++i) {
         nodes_.push_back(std::make_unique<GetNode>(*this));
@@ -225,7 +230,7 @@ void PullEngine::start(std::uint64_t version) {
     reading_.reset();
     for (Group& group : groups_) {
         group.left = group.chunks.size();
-        group.allowed = !gated_;
+        group.allowed = !group.closed;
     }
     for (auto& chunk : chunks_) {
         chunk->state = ChunkState::kWaiting;
@@ -255,6 +260,7 @@ void PullEngine::start(std::uint64_t version) {
     begin.kind = MessageKind::kBegin;
     begin.flow = flow_;
     begin.version = version;
+    begin.slot = options_.closed_groups.empty() ? 0 : 1;
     for (auto& owner : owners_) {
         if (owner->is_self()) {
             for (int group = 0; !gated_ && group < groups(); ++group) {
@@ -265,6 +271,11 @@ void PullEngine::start(std::uint64_t version) {
             return;
         } else {
             links_.send(owner->config.world_rank, begin);
+            for (int group = 0; group < groups(); ++group) {
+                if (groups_[static_cast<std::size_t>(group)].allowed) {
+                    tell_open(*owner, group);
+                }
+            }
         }
     }
     note_stalls();
@@ -277,13 +288,44 @@ void PullEngine::allow(GroupId group, Destination destination) {
     if (state_ != State::kPulling || index < 0) {
         return;
     }
+    for (const ChunkId id : groups_[static_cast<std::size_t>(index)].chunks) {
+        const ChunkSlot& chunk = *chunks_[static_cast<std::size_t>(id)];
+        destinations_[static_cast<std::size_t>(chunk.compiled.pieces.front().parameter)] = destination;
+    }
+    let_read(index);
+}
+
+void PullEngine::open(GroupId group) {
+    const int index = group_index(group);
+    if (state_ != State::kPulling || index < 0) {
+        return;
+    }
+    for (auto& owner : owners_) {
+        tell_open(*owner, index);
+    }
+    let_read(index);
+}
+
+// Only to an owner that was told to wait for it.
+void PullEngine::tell_open(Owner& owner, int group) {
+    if (options_.closed_groups.empty() || owner.is_self() || !owner.parts[static_cast<std::size_t>(group)].packs) {
+        return;
+    }
+    Message message;
+    message.kind = MessageKind::kOpen;
+    message.flow = flow_;
+    message.version = version_;
+    message.group = groups_[static_cast<std::size_t>(group)].group;
+    links_.send(owner.config.world_rank, message);
+}
+
+void PullEngine::let_read(int index) {
     Group& opened = groups_[static_cast<std::size_t>(index)];
     opened.allowed = true;
     last_progress_ = Clock::now();
     for (const ChunkId id : opened.chunks) {
         ChunkSlot& chunk = *chunks_[static_cast<std::size_t>(id)];
         Owner& owner = *owners_[static_cast<std::size_t>(chunk.compiled.owner)];
-        destinations_[static_cast<std::size_t>(chunk.compiled.pieces.front().parameter)] = destination;
         if (chunk.state == ChunkState::kReady) {
             owner.push_ready(chunk);  // packed while the group was still closed
         } else if (chunk.compiled.path != Path::kPacked && owner.parts[static_cast<std::size_t>(index)].published) {
@@ -448,7 +490,7 @@ StallClock::Cause PullEngine::stall_cause(Owner& owner) const {
         return {TraceName::kStallNothingLeft};
     }
     const Group& group = groups_[owner.first_open_part];
-    const TraceName name = !group.allowed                                  ? TraceName::kStallTurn
+    const TraceName name = !group.allowed ? (gated_ ? TraceName::kStallTurn : TraceName::kStallLayer)
                            : !owner.parts[owner.first_open_part].published ? TraceName::kStallPublish
                                                                            : TraceName::kStallPacked;
     return {name, group.group};

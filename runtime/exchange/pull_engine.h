@@ -54,6 +54,7 @@ struct PullOptions {
     std::chrono::milliseconds timeout{60'000};     ///< Without any progress.
     std::chrono::milliseconds delay_per_chunk{0};  ///< For tests: a slow worker.
     TraceRecorder* trace = nullptr;                ///< Null: nothing is traced.
+    std::vector<GroupId> closed_groups;            ///< Not read before open(); the owners pack of open groups only.
     Device* device = nullptr;                      ///< Whose memory the parameters are in; null: host memory.
     bool device_wire =
         true;  ///< On a device: gets write its memory. Otherwise they fill staging, from which a program scatters.
@@ -100,6 +101,8 @@ public:
     void start(std::uint64_t version);
     /// Lets the chunks of `group` be read, with `destination` for the parameter that they write (gated engines).
     void allow(GroupId group, Destination destination);
+    /// Lets the chunks of a group of PullOptions::closed_groups be read, in the version that is being pulled.
+    void open(GroupId group);
     [[nodiscard]] bool active() const { return state_ != State::kIdle; }
 
     /// kHashes, kPublish and kPacked of this flow. What does not fit the route or the state is dropped with a log line.
@@ -138,6 +141,8 @@ private:
 
     void make_ready(Owner& owner, ChunkSlot& chunk);
     void group_became_readable(Owner& owner, int group);
+    void let_read(int group);
+    void tell_open(Owner& owner, int group);
     void pump();
     bool start_chunk(Owner& owner);
     bool post_some(Owner& owner);

@@ -18,7 +18,8 @@ struct PullEngine::Group {
     GroupId group = 0;
     std::vector<ChunkId> chunks;
     std::size_t left = 0;
-    bool allowed = false;
+    bool closed = false;   // at the start of a version
+    bool allowed = false;  // its chunks may be read
 };
 
 struct PullEngine::Owner {
@@ -26,6 +27,7 @@ struct PullEngine::Owner {
     struct Part {
         std::vector<ChunkId> direct;  // by number; a kHashes message counts in this order
         int chunks = 0;
+        bool packs = false;  // some of them are packed
         int reads_left = 0;
         bool published = false;
         int buffer = 0;

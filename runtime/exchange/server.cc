@@ -51,6 +51,8 @@ struct Server::Consumer {
     int announced = 0;            // groups it was told of
     std::size_t next_packed = 0;  // its place in demand->packed
     int held_slots = 0;
+    bool opens_groups = false;                    // it reads packed chunks of groups that it has opened, only
+    std::vector<std::uint64_t> opened;            // by group index: the last version it opened the group in
     std::vector<std::uint64_t> released;          // by group index: the last version it released
     std::vector<PackSlot*> reading;               // by place in demand->packed: the slot it was told to read
     std::uint16_t lane = 0;                       // of a trace
@@ -275,6 +277,7 @@ Server::Server(Links& links, CopyThreads& copy_threads, FlowId flow, OwnerRoute 
             auto consumer = std::make_unique<Consumer>();
             consumer->config = std::move(config);
             consumer->demand = demand.get();
+            consumer->opened.assign(groups_.size(), 0);
             consumer->released.assign(groups_.size(), 0);
             consumer->reading.assign(demand->packed.size(), nullptr);
             if (trace_ != nullptr) {
@@ -441,7 +444,7 @@ void Server::pump() {
 bool Server::serve_next(Consumer& consumer) {
     const std::vector<DemandState::PackedChunk>& chunks = consumer.demand->packed;
     if (consumer.lost || consumer.begun != version_ || consumer.next_packed == chunks.size() ||
-        consumer.held_slots >= slots_per_consumer_) {
+        consumer.held_slots >= slots_per_consumer_ || !may_be_told(consumer, consumer.next_packed)) {
         return false;
     }
     const DemandState::PackedChunk& next = chunks[consumer.next_packed];
@@ -451,12 +454,19 @@ bool Server::serve_next(Consumer& consumer) {
     }
     const std::size_t end = std::min(
         chunks.size(), consumer.next_packed + static_cast<std::size_t>(slots_per_consumer_ - consumer.held_slots));
-    for (std::size_t place = consumer.next_packed; place < end && chunks[place].group < published_; ++place) {
+    for (std::size_t place = consumer.next_packed;
+         place < end && chunks[place].group < published_ && may_be_told(consumer, place); ++place) {
         if (chunks[place].slot == nullptr) {
             return start_packing(*consumer.demand, place);
         }
     }
     return false;
+}
+
+// The consumer reads the chunk as soon as it is told of it, and has staging.
+bool Server::may_be_told(const Consumer& consumer, std::size_t place) const {
+    const int group = consumer.demand->packed[place].group;
+    return !consumer.opens_groups || consumer.opened[static_cast<std::size_t>(group)] == version_;
 }
 
 void Server::enqueue(CopyJob& job, std::int64_t bytes) {
@@ -510,9 +520,9 @@ bool Server::may_pack() {
     if (memory_.device == nullptr || burst_) {
         return true;
     }
-    const auto free = std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) {
+    const auto free = std::count_if(slots_.begin(), slots_.end(), [this](const auto& slot) {
         return slot->state == PackSlot::State::kFree ||
-               (slot->state == PackSlot::State::kReady && slot->readers == 0 && (slot->told || !wanted(*slot)));
+               (slot->state == PackSlot::State::kReady && slot->readers == 0 && !awaited(*slot));
     });
     burst_ = free > 0 && 2 * free >= static_cast<std::ptrdiff_t>(slots_.size());
     return burst_;
@@ -526,8 +536,7 @@ Server::PackSlot* Server::take_slot() {
             return slot.get();
         }
         // Not one that its consumer is still to be told of: two consumers could take one slot from each other for ever.
-        const bool awaited = !slot->told && wanted(*slot);
-        if (slot->state == PackSlot::State::kReady && slot->readers == 0 && !awaited) {
+        if (slot->state == PackSlot::State::kReady && slot->readers == 0 && !awaited(*slot)) {
             // The one that the fewest will still want: the furthest behind in its demand's order.
             if (idle == nullptr || slot->place < idle->place) {
                 idle = slot.get();
@@ -545,6 +554,14 @@ bool Server::wanted(const PackSlot& slot) {
     return std::any_of(slot.demand->consumers.begin(), slot.demand->consumers.end(), [&](const Consumer* consumer) {
         return !consumer->lost && consumer->next_packed <= slot.place;
     });
+}
+
+// It was packed for a consumer that is still to be told of it.
+bool Server::awaited(const PackSlot& slot) const {
+    return !slot.told &&
+           std::any_of(slot.demand->consumers.begin(), slot.demand->consumers.end(), [&](const Consumer* consumer) {
+               return !consumer->lost && consumer->next_packed <= slot.place && may_be_told(*consumer, slot.place);
+           });
 }
 
 void Server::leave_slot(PackSlot& slot) {
@@ -579,15 +596,22 @@ void Server::handle(const Message& message) {
     }
     if (message.kind == MessageKind::kBegin) {
         consumer->begun = std::max(consumer->begun, message.version);
+        consumer->opens_groups = message.slot == 1;
         announce(*consumer);
         pump();
         return;
     }
-    if (message.kind == MessageKind::kRelease) {
+    if (message.kind == MessageKind::kRelease || message.kind == MessageKind::kOpen) {
         // May come before this rank has published the group or even opened the version: it is remembered.
         const int index = group_index(message.group);
         if (index < 0 || consumer->demand->parts[static_cast<std::size_t>(index)].chunks == 0) {
             drop(message, fmt::format("it reads nothing of group {}", message.group));
+            return;
+        }
+        if (message.kind == MessageKind::kOpen) {
+            std::uint64_t& opened = consumer->opened[static_cast<std::size_t>(index)];
+            opened = std::max(opened, message.version);
+            pump();
             return;
         }
         release(*consumer, index, message.version);

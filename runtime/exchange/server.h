@@ -40,7 +40,8 @@ struct ServedMemory {
 ///
 /// The k-th group of `route.group_order` is published at the earliest as the k-th. A consumer is told of groups and packed chunks in
 /// that order as soon as it has begun the version. Slots are shared by the consumers of a demand, and no consumer
-/// may hold more than its share of them, so that a slow one does not stop the others.
+/// may hold more than its share of them, so that a slow one does not stop the others. For a consumer that opens its groups, nothing is packed
+/// or told of a group before it is open: whoever is told of a chunk reads it in finite time.
 class Server {
 public:
     struct Events {
@@ -71,7 +72,7 @@ public:
     /// No more is packed or announced for this version; `drained` runs when no copy reads the memory any more.
     void stop(std::function<void()> drained);
 
-    /// kBegin, kSlotRead and kRelease of this flow. What does not fit the route or the state is dropped with a log line.
+    /// kBegin, kOpen, kSlotRead and kRelease of this flow. What does not fit the route or the state is dropped with a log line.
     void handle(const Message& message);
     /// A lost consumer is waited for no longer.
     void peer_lost(int world_rank);
@@ -102,6 +103,8 @@ private:
     bool may_pack();
     void leave_slot(PackSlot& slot);
     [[nodiscard]] static bool wanted(const PackSlot& slot);
+    [[nodiscard]] bool awaited(const PackSlot& slot) const;
+    [[nodiscard]] bool may_be_told(const Consumer& consumer, std::size_t place) const;
     void release(Consumer& consumer, int group, std::uint64_t version);
     [[nodiscard]] bool owes_release(const Consumer& consumer, int group) const;
     void check_released(int group);

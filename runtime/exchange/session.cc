@@ -201,6 +201,7 @@ void Session::dispatch(const Message& message) {
         case MessageKind::kBegin:
         case MessageKind::kSlotRead:
         case MessageKind::kRelease:
+        case MessageKind::kOpen:
             if (flow.server != nullptr) {
                 flow.server->handle(message);
             }

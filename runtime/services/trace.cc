@@ -55,6 +55,8 @@ std::string_view to_string(TraceName name) {
             return "stall: publish";
         case TraceName::kStallTurn:
             return "stall: gather not yet asked for";
+        case TraceName::kStallLayer:
+            return "stall: layer buffer";
         case TraceName::kStallPacked:
             return "stall: packed chunk";
         case TraceName::kStallStaging:

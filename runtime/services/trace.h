@@ -37,7 +37,8 @@ enum class TraceName : std::uint8_t {
     kHeld,  ///< A group, from the word that it is readable to the consumer's release.
     // On the lane of a link from which something is still to be read and nothing is in flight: what it waits for.
     kStallPublish,
-    kStallTurn,  ///< The group's buffer: a gathering trainer has not come to it.
+    kStallTurn,   ///< The group's buffer: a gathering trainer has not come to it.
+    kStallLayer,  ///< The group's layer buffer: hooks of the layer before have not ended.
     kStallPacked,
     kStallStaging,
     kStallWindow,
