@@ -205,6 +205,16 @@ __global__ void __launch_bounds__(kThreads, sizeof(typename Source<kFrom>::Bits)
 
 }  // namespace
 
+Status load_quantise_kernels() {
+    cudaFuncAttributes ignored{};
+    for (const void* kernel :
+         {reinterpret_cast<const void*>(&quantise<DType::kBF16>), reinterpret_cast<const void*>(&quantise<DType::kF16>),
+          reinterpret_cast<const void*>(&quantise<DType::kF32>)}) {
+        SLUICE_RETURN_IF_ERROR(from_cuda(cudaFuncGetAttributes(&ignored, kernel), "loading a quantisation kernel"));
+    }
+    return ok_status();
+}
+
 Status launch_quantise(const BlockQuantisation& job, CUstream_st* stream) {
     SLUICE_RETURN_IF_ERROR(check_quantisation(job));
     const Shape shape{job.rows, job.columns, job.block_rows(), job.block_columns(),

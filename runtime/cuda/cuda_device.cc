@@ -1,6 +1,8 @@
 #include "runtime/cuda/cuda_device.h"
 
+#include "runtime/cuda/cuda_device_stream.h"
 #include "runtime/cuda/cuda_probe.h"
+#include "runtime/cuda/cuda_program.h"
 #include "runtime/cuda/cuda_status.h"
 #include "runtime/cuda/device_memory.h"
 #include "runtime/cuda/device_program.h"
@@ -28,15 +30,6 @@ CopyBase to_copy_base(DeviceBase base) {
     }
     return CopyBase::kAddress;
 }
-
-class CudaProgram final : public DeviceProgram {
-public:
-    CudaProgram(const DeviceProgramView& program, const DeviceProgramView& wire) : view(program), wire_form(wire) {}
-    [[nodiscard]] std::int64_t wire_bytes() const override { return view.wire_bytes; }
-
-    const DeviceProgramView view;
-    const DeviceProgramView wire_form;  ///< The wire form as one copy, to hash it; for programs that convert.
-};
 
 class ValuesProgram final : public DeviceProgram {
 public:
@@ -231,6 +224,11 @@ public:
     Status wait_for_event(void* event) override {
         SLUICE_RETURN_IF_ERROR(use_on_this_thread());
         return from_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the caller's event");
+    }
+
+    Result<std::unique_ptr<DeviceStream>> make_stream() override {
+        SLUICE_RETURN_IF_ERROR(use_on_this_thread());
+        return make_cuda_device_stream(ordinal_);
     }
 
     Result<std::vector<std::byte>> share(const std::byte* data) override {

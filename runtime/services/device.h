@@ -3,7 +3,9 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/status.h"
 #include "runtime/base/strided_copy.h"
+#include "runtime/services/block_quantise.h"
 #include "runtime/services/buffer.h"
+#include "runtime/services/deadline.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +51,8 @@ public:
     virtual ~DeviceProgram() = default;
     [[nodiscard]] virtual std::int64_t wire_bytes() const = 0;
 };
+
+class DeviceStream;
 
 /// One GPU. Set-up calls come from one thread at a time; runs from several threads at once, each on a lane of its own.
 class Device {
@@ -100,12 +104,36 @@ public:
 
     /// Waits for an event of CUDA's (a cudaEvent_t), nothing else of the device.
     virtual Status wait_for_event(void* event) = 0;
+    /// A queue of work beside the lanes. Set-up only.
+    virtual Result<std::unique_ptr<DeviceStream>> make_stream() = 0;
 
     /// How another process of this host finds memory that allocate() made, or other memory that can be exported. An error says
     /// why it cannot be.
     virtual Result<std::vector<std::byte>> share(const std::byte* data) = 0;
     /// Such memory in this process, readable; `size` bytes from the address that was shared.
     virtual Result<Buffer> map(std::span<const std::byte> handle, std::int64_t size) = 0;
+};
+
+/// Work on a device that runs in the order in which it was launched, beside all other work. Belongs to its device and dies before it. One thread
+/// at a time. Launching blocks nobody.
+class DeviceStream {
+public:
+    /// Waits for what was launched.
+    virtual ~DeviceStream() = default;
+
+    /// A cudaStream_t, for kernels of one's own. Null where there is no CUDA.
+    [[nodiscard]] virtual void* handle() const = 0;
+
+    virtual Status run(const DeviceProgram& program, const Device::Bases& bases) = 0;
+    /// quantise_blocks() on memory of the device.
+    virtual Status quantise(const BlockQuantisation& job) = 0;
+
+    /// What is launched from now on starts after all that `other` (a cudaStream_t of this device) has been given so far.
+    virtual Status follow(void* other) = 0;
+    /// What `other` is given from now on starts after all that was launched here so far.
+    virtual Status precede(void* other) = 0;
+    /// Blocks until all that was launched has ended; its error, if there was one. Past the deadline it is still running.
+    virtual Status wait(Deadline deadline) = 0;
 };
 
 }  // namespace sluice

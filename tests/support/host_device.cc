@@ -51,7 +51,10 @@ Result<Buffer> imitation(std::int64_t size, MemoryKind kind) {
 
 }  // namespace
 
-Result<Buffer> HostDevice::allocate(std::int64_t size) { return imitation(size, MemoryKind::kCuda); }
+Result<Buffer> HostDevice::allocate(std::int64_t size) {
+    allocated_ += size;
+    return imitation(size, MemoryKind::kCuda);
+}
 Result<Buffer> HostDevice::allocate_pinned(std::int64_t size) { return imitation(size, MemoryKind::kPinned); }
 
 Status HostDevice::check_address(const std::byte* data) {
@@ -137,6 +140,12 @@ Result<std::uint64_t> HostDevice::count_other_values(const DeviceProgram& /*prog
 Status HostDevice::wait_for_event(void* event) {
     events_.push_back(event);
     return ok_status();
+}
+
+Result<std::unique_ptr<DeviceStream>> HostDevice::make_stream() {
+    return std::unique_ptr<DeviceStream>(std::make_unique<HostStream>(
+        [this](const DeviceProgram& program, const Bases& bases) { return run(program, bases, 0, nullptr); },
+        [this] { return before_stream_work(); }, stream_log_));
 }
 
 Result<std::vector<std::byte>> HostDevice::share(const std::byte* data) {

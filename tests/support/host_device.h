@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/services/device.h"
+#include "tests/support/host_stream.h"
 
 #include <atomic>
 #include <functional>
@@ -33,23 +34,31 @@ public:
     Status fill_values(const DeviceProgram& program, std::int64_t version, int lane) override;
     Result<std::uint64_t> count_other_values(const DeviceProgram& program, std::int64_t version, int lane) override;
     Status wait_for_event(void* event) override;
+    Result<std::unique_ptr<DeviceStream>> make_stream() override;
     Result<std::vector<std::byte>> share(const std::byte* data) override;
     Result<Buffer> map(std::span<const std::byte> handle, std::int64_t size) override;
 
     /// Called before each run and hash; what it returns is what they return, unless it is ok. Any thread.
     std::function<Status()> before_run = [] { return ok_status(); };
+    /// Called before each piece of work on a stream, on the stream's own thread; what it returns fails the stream.
+    std::function<Status()> before_stream_work = [] { return ok_status(); };
     /// False: share() refuses, as with memory that CUDA IPC cannot export.
     bool shareable = true;
     /// Runs and hashes: each waits for the device once.
     [[nodiscard]] std::int64_t waits() const { return waits_; }
     /// What wait_for_event was called with.
     [[nodiscard]] const std::vector<void*>& events() const { return events_; }
+    [[nodiscard]] const StreamLog& stream_log() const { return stream_log_; }
+    /// Sum of all sizes that allocate() was asked for.
+    [[nodiscard]] std::int64_t allocated() const { return allocated_; }
 
 private:
     int lanes_;
     std::string name_ = "0: a host's imitation";
     std::atomic<std::int64_t> waits_ = 0;
     std::vector<void*> events_;
+    StreamLog stream_log_;
+    std::atomic<std::int64_t> allocated_ = 0;
 };
 
 }  // namespace sluice::test
