@@ -25,6 +25,9 @@ Status check_store(const Demand& demand, const ParameterStore& store) {
     for (std::size_t i = 0; i < store.places.size(); ++i) {
         const ParameterStore::Place& place = store.places[i];
         const Parameter& parameter = demand.parameters[i];
+        if (store.buffered(static_cast<ParameterId>(i))) {
+            continue;
+        }
         const bool block_exists = place.block >= 0 && static_cast<std::size_t>(place.block) < store.blocks.size();
         if (!block_exists || place.offset < 0 ||
             place.offset > store.blocks[static_cast<std::size_t>(place.block)].bytes - parameter.bytes()) {
@@ -38,6 +41,24 @@ Status check_store(const Demand& demand, const ParameterStore& store) {
     return ok_status();
 }
 
+// The first parameter that lands in a layer buffer; null when there is none.
+const Parameter* first_buffered(const Demand& demand, const ParameterStore& store) {
+    const auto at = std::find_if(store.places.begin(), store.places.end(), [](const ParameterStore::Place& place) {
+        return place.block == ParameterStore::kLayerBuffer;
+    });
+    return at == store.places.end() ? nullptr : &demand.parameters[static_cast<std::size_t>(at - store.places.begin())];
+}
+
+Status check_hooks(const Demand& demand, const ParameterStore& store, const Worker::Hooks& hooks) {
+    const Parameter* buffered = first_buffered(demand, store);
+    return buffered == nullptr || !hooks.layers.empty()
+               ? ok_status()
+               : invalid_argument(fmt::format(
+                     "parameter {} lands in a layer buffer and there is no layer hook to take it from there; give one, "
+                     "or a place of its own",
+                     buffered->name));
+}
+
 std::vector<StatedMemory> memory_of(const ParameterStore& store) {
     std::vector<StatedMemory> memory;
     for (const ParameterStore::Block& block : store.blocks) {
@@ -46,6 +67,15 @@ std::vector<StatedMemory> memory_of(const ParameterStore& store) {
         }
     }
     return memory;
+}
+
+// A store whose parameters are all buffered says nothing of the kind of memory.
+Result<bool> on_device(const Session& session, const Demand& demand, const ParameterStore& store) {
+    const std::vector<StatedMemory> memory = memory_of(store);
+    if (memory.empty() && first_buffered(demand, store) != nullptr) {
+        return session.device() != nullptr;
+    }
+    return device_memory(session, memory);
 }
 
 }  // namespace
@@ -61,11 +91,25 @@ public:
             return;
         }
         worker_.engine_->start(version);
+        for (std::size_t place = 0; place < worker_.layers_->count(); ++place) {
+            worker_.engine_->open(worker_.layers_->groups()[place]);
+        }
     }
     std::uint64_t version = 0;
 
 private:
     Worker& worker_;
+};
+
+/// Lets a group be pulled into its layer buffer, which has come free.
+class Worker::OpenTask : public LoopTask {
+public:
+    OpenTask(Worker& worker, GroupId group) : worker_(worker), group_(group) {}
+    void run() override { worker_.engine_->open(group_); }
+
+private:
+    Worker& worker_;
+    GroupId group_;
 };
 
 Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue,
@@ -78,11 +122,14 @@ Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& boot
     input.demand_key = demand_key;
     input.demand = demand;
     input.status = prepared.ok() ? check_store(demand, store) : prepared;
-    const Result<bool> on_device = device_memory(session, memory_of(store));
-    if (input.status.ok() && !on_device.ok()) {
-        input.status = on_device.status();
+    if (input.status.ok()) {
+        input.status = check_hooks(demand, store, hooks);
     }
-    input.device_memory = on_device.ok() && *on_device;
+    const Result<bool> device = on_device(session, demand, store);
+    if (input.status.ok() && !device.ok()) {
+        input.status = device.status();
+    }
+    input.device_memory = device.ok() && *device;
     input.staged = input.device_memory && (session.settings().staged || !exportable(session, memory_of(store)));
     input.mappable_on = mappable_identity(session, input.device_memory);
     SLUICE_ASSIGN_OR_RETURN(const RankPlan plan,
@@ -90,7 +137,7 @@ Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& boot
 
     std::unique_ptr<Worker> worker(new Worker(session, std::move(hooks), options));
     worker->device_ = input.device_memory ? session.device() : nullptr;
-    const Result<MemoryCard> card = worker->prepare(store, plan.staged);
+    const Result<MemoryCard> card = worker->prepare(catalogue, demand, store, plan);
     SLUICE_RETURN_IF_ERROR(session.exchange_cards(bootstrap, plan, card, deadline));
     const Status started = worker->start(store, deadline);
     const auto verdict = session.coordination().agree("set-up", started, deadline);
@@ -106,7 +153,9 @@ Worker::Worker(Session& session, Hooks hooks, const Options& options)
 
 Worker::~Worker() { close(); }
 
-Result<MemoryCard> Worker::prepare(const ParameterStore& store, bool staged) {
+Result<MemoryCard> Worker::prepare(const Catalogue& catalogue, const Demand& demand, const ParameterStore& store,
+                                   const RankPlan& plan) {
+    const bool staged = plan.staged;
     for (const ParameterStore::Block& block : store.blocks) {
         if (device_ != nullptr && staged) {
             block_regions_.push_back(nullptr);
@@ -122,7 +171,27 @@ Result<MemoryCard> Worker::prepare(const ParameterStore& store, bool staged) {
     staging_.emplace(std::move(staging));
     SLUICE_ASSIGN_OR_RETURN(staging_region_,
                             session_.register_memory(staging_->bytes(), staging_->kind(), transport::Access::kLocal));
+    SLUICE_RETURN_IF_ERROR(prepare_layers(catalogue, demand, store, plan));
     return MemoryCard{};
+}
+
+Status Worker::prepare_layers(const Catalogue& catalogue, const Demand& demand, const ParameterStore& store,
+                              const RankPlan& plan) {
+    SLUICE_ASSIGN_OR_RETURN(
+        layers_, LayerBuffers::create(catalogue, demand, plan.route, store, options_.layers_in_flight, device_));
+    if (device_ == nullptr || !plan.staged) {
+        SLUICE_RETURN_IF_ERROR(layers_->register_memory(session_));
+    }
+    if (device_ != nullptr) {
+        SLUICE_ASSIGN_OR_RETURN(background_, device_->make_stream());
+    }
+    for (LayerHook* hook : hooks_.layers) {
+        SLUICE_RETURN_IF_ERROR(hook->prepare(layers_->addresses(), device_).with_context("layer hook"));
+    }
+    for (const GroupId group : layers_->groups()) {
+        open_tasks_.push_back(std::make_unique<OpenTask>(*this, group));
+    }
+    return ok_status();
 }
 
 Status Worker::start(const ParameterStore& store, Deadline deadline) {
@@ -135,7 +204,12 @@ Status Worker::start(const ParameterStore& store, Deadline deadline) {
         }
     }
     std::vector<Destination> destinations;
-    for (const ParameterStore::Place& place : store.places) {
+    for (std::size_t i = 0; i < store.places.size(); ++i) {
+        const ParameterStore::Place& place = store.places[i];
+        if (place.block == ParameterStore::kLayerBuffer) {
+            destinations.push_back(layers_->destination(static_cast<ParameterId>(i)));
+            continue;
+        }
         destinations.push_back({store.blocks[static_cast<std::size_t>(place.block)].data + place.offset,
                                 block_regions_[static_cast<std::size_t>(place.block)].get()});
     }
@@ -151,6 +225,7 @@ Status Worker::start(const ParameterStore& store, Deadline deadline) {
     pull.timeout = session_.settings().sync_timeout;
     pull.delay_per_chunk = options_.delay_per_chunk;
     pull.trace = session_.trace();
+    pull.closed_groups = layers_->groups();
     pull.device = device_;
     pull.device_wire = !plan.staged;
     const std::vector<int> peers = world_ranks(owners);
@@ -169,9 +244,12 @@ Status Worker::start(const ParameterStore& store, Deadline deadline) {
     return opened;
 }
 
-Status Worker::sync(std::uint64_t version) {
+Status Worker::sync(std::uint64_t version, void* stream) {
     if (closed_) {
         return invalid_argument("this worker is closed");
+    }
+    if (stream != nullptr && background_ == nullptr) {
+        return invalid_argument("a CUDA stream was given to a worker whose parameters are not in GPU memory");
     }
     if (version <= last_tried_) {
         return invalid_argument(
@@ -182,12 +260,18 @@ Status Worker::sync(std::uint64_t version) {
     const Clock::time_point begin = Clock::now();
     const Deadline deadline = Deadline::after(session_.settings().sync_timeout);
     stats_ = {.links = std::move(stats_.links)};  // its memory is used again
-    landed_->reset();
-    start_task_->version = version;
-    dirty_.store(true, std::memory_order_release);
-    session_.loop().post(*start_task_);
 
-    Status status = pull(version, deadline);
+    Status status = take_turn(stream, deadline);
+    if (status.ok()) {
+        landed_->reset();
+        start_task_->version = version;
+        dirty_.store(true, std::memory_order_release);
+        session_.loop().post(*start_task_);
+        status = pull(version, deadline);
+    }
+    if (status.ok() && stream != nullptr) {
+        status = background_->precede(stream);
+    }
     const Clock::time_point landed = Clock::now();
     if (status.ok() && hooks_.before_commit) {
         status = hooks_.before_commit(version);
@@ -224,6 +308,40 @@ void Worker::trace(TraceEvent event, Clock::time_point begin, Clock::time_point 
     }
 }
 
+// Waits for what must not see the new version any more, and for hooks that a deadline has left running.
+Status Worker::take_turn(void* stream, Deadline deadline) {
+    if (stream != nullptr) {
+        SLUICE_RETURN_IF_ERROR(background_->follow(stream));
+    }
+    return background_ ? background_->wait(deadline) : ok_status();
+}
+
+// Of a group that has landed. Whatever was started has ended when it returns.
+Status Worker::run_hooks(std::uint64_t version, GroupId group, Deadline deadline) {
+    SLUICE_RETURN_IF_ERROR(run_layer_hooks(version, group, deadline));
+    return hooks_.on_group ? hooks_.on_group(version, group) : ok_status();
+}
+
+Status Worker::run_layer_hooks(std::uint64_t version, GroupId group, Deadline deadline) {
+    const std::optional<std::size_t> place = layers_->place_of(group);
+    if (!place) {
+        return ok_status();
+    }
+    Status status;
+    for (auto hook = hooks_.layers.begin(); hook != hooks_.layers.end() && status.ok(); ++hook) {
+        status = (*hook)->run({version, group, layers_->parameters_of(*place), background_.get()});
+    }
+    if (background_) {
+        const Status ended = background_->wait(deadline);
+        status = status.ok() ? ended : status;
+    }
+    SLUICE_RETURN_IF_ERROR(status);
+    if (const std::size_t next = *place + layers_->count(); next < open_tasks_.size()) {
+        session_.loop().post(*open_tasks_[next]);
+    }
+    return ok_status();
+}
+
 // Runs the hooks as groups land; returns when nothing of the version is in flight any more.
 Status Worker::pull(std::uint64_t version, Deadline deadline) {
     Status hook_status;
@@ -238,13 +356,14 @@ Status Worker::pull(std::uint64_t version, Deadline deadline) {
             break;
         }
         for (; seen < state.groups_done; ++seen) {
-            if (!hooks_.on_group || !hook_status.ok()) {
+            if ((!hooks_.on_group && layers_->count() == 0) || !hook_status.ok() ||
+                (state.over && !landed_->outcome().ok())) {
                 continue;
             }
             const Clock::time_point hook_begin = Clock::now();
             first_hook = first_hook.value_or(hook_begin);
             const GroupId group = landed_->order_of(seen);
-            hook_status = hooks_.on_group(version, group);
+            hook_status = run_hooks(version, group, deadline);
             const Clock::time_point hook_end = Clock::now();
             stats_.hook_seconds = seconds_between(*first_hook, hook_end);
             trace({.name = TraceName::kHook, .version = version, .group = group}, hook_begin, hook_end);
@@ -273,6 +392,9 @@ void Worker::close() {
     session_.loop().run_and_wait([this] {
         engine_.reset();
         block_regions_.clear();
+        if (layers_) {
+            layers_->deregister();
+        }
         staging_region_.reset();
     });
 }

@@ -11,6 +11,8 @@
 #include "runtime/exchange/session.h"
 #include "runtime/services/buffer.h"
 #include "runtime/services/trace.h"
+#include "worker/layer_buffers.h"
+#include "worker/layer_hook.h"
 #include "worker/parameter_store.h"
 
 #include <atomic>
@@ -30,8 +32,10 @@ namespace sluice {
 class Worker {
 public:
     struct Hooks {
-        /// All parameters that the group writes hold the new version. Once per group and version, after its last slice, in
-        /// the order in which groups complete. An error fails the sync.
+        /// For layers with parameters in layer buffers, in this order. They must outlive the worker.
+        std::vector<LayerHook*> layers;
+        /// All parameters that the group writes hold the new version, and its layer hooks have ended. Once per group and version, after its last slice,
+        /// in the order in which groups complete. An error fails the sync.
         std::function<Status(std::uint64_t version, GroupId group)> on_group;
         /// All groups are here and right; an error keeps the version from being committed anywhere.
         std::function<Status(std::uint64_t version)> before_commit;
@@ -39,6 +43,9 @@ public:
     struct Options {
         RouteOptions route;
         bool verify_hashes = true;
+        /// Layer buffers, each for the largest layer: that many layers are being pulled or in their hooks at once. At least 1; with
+        /// fewer than one more than the trainer's pipeline stages, not all stages send all the time.
+        int layers_in_flight = 2;
         std::chrono::milliseconds delay_per_chunk{0};  ///< For tests: a slow worker.
         std::vector<std::pair<int, int>> slow_owners;  ///< For tests: (trainer rank, percent of its speed).
     };
@@ -57,7 +64,8 @@ public:
     };
 
     /// Collective over all ranks of the session, like Trainer::create. `demand_key` is equal for workers that share a demand (the same rank of
-    /// replicas of a pool). A store that does not hold the demand's parameters is refused by name. `prepared` as there.
+    /// replicas of a pool). A store that does not hold the demand's parameters is refused by name. `prepared` as there. Layer buffers lie where the store's
+    /// blocks do; where it has none, in the memory of the session's device if there is one.
     static Result<std::unique_ptr<Worker>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue,
                                                   int worker_rank, int demand_key, const Status& prepared,
                                                   const Demand& demand, const ParameterStore& store, Hooks hooks,
@@ -68,7 +76,11 @@ public:
 
     /// Pulls version `version` (rising from call to call, failed ones counted) into the parameters and returns the verdict, the same on every rank. After a failure the former version is
     /// still the reported one, and dirty() tells whether parameters were written.
-    Status sync(std::uint64_t version);
+    ///
+    /// `stream`: a CUDA stream (cudaStream_t; the legacy default stream is cudaStreamLegacy) of the session's device in whose order the version takes its place:
+    /// nothing that the engine reads is written before what was launched on it before the call has ended, for which the calling thread waits, and what is launched on
+    /// it after a good return starts after the hooks. Null: nothing that reads parameters or kernel-format storage may be running.
+    Status sync(std::uint64_t version, void* stream = nullptr);
 
     /// The last committed version; 0 before the first.
     [[nodiscard]] std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
@@ -80,6 +92,9 @@ public:
     [[nodiscard]] const Stats& stats() const { return stats_; }
     [[nodiscard]] const RankPlan& plan() const { return session_.plan(); }
     [[nodiscard]] std::int64_t staging_peak() const { return staging_ ? staging_->peak() : 0; }
+    /// All of the layer buffers' memory, and how many layers it holds at once: limits, fixed at set-up.
+    [[nodiscard]] std::int64_t layer_buffer_bytes() const { return layers_->bytes(); }
+    [[nodiscard]] std::size_t layer_buffers() const { return layers_->count(); }
     /// Chunks of the last version whose checksum was wrong (the first one ends it).
     [[nodiscard]] std::int64_t mismatched_chunks() const;
     /// Transport and class of each link of the route, by trainer rank.
@@ -87,11 +102,18 @@ public:
 
 private:
     class StartTask;
+    class OpenTask;
 
     Worker(Session& session, Hooks hooks, const Options& options);
-    Result<MemoryCard> prepare(const ParameterStore& store, bool staged);
+    Result<MemoryCard> prepare(const Catalogue& catalogue, const Demand& demand, const ParameterStore& store,
+                               const RankPlan& plan);
+    Status prepare_layers(const Catalogue& catalogue, const Demand& demand, const ParameterStore& store,
+                          const RankPlan& plan);
     Status start(const ParameterStore& store, Deadline deadline);
+    Status take_turn(void* stream, Deadline deadline);
     Status pull(std::uint64_t version, Deadline deadline);
+    Status run_hooks(std::uint64_t version, GroupId group, Deadline deadline);
+    Status run_layer_hooks(std::uint64_t version, GroupId group, Deadline deadline);
     void trace(TraceEvent event, TraceRecorder::Clock::time_point begin, TraceRecorder::Clock::time_point end);
 
     Session& session_;
@@ -100,11 +122,15 @@ private:
     /// The session's device if the parameters are in its memory.
     Device* device_ = nullptr;
     std::vector<std::unique_ptr<transport::MemoryRegion>> block_regions_;  // null where gets do not reach the memory
+    std::optional<LayerBuffers> layers_;
+    /// Where layer hooks launch; of the device.
+    std::unique_ptr<DeviceStream> background_;
     std::optional<StagingArena> staging_;
     std::unique_ptr<transport::MemoryRegion> staging_region_;
     std::unique_ptr<PullEngine> engine_;
     std::unique_ptr<GroupEvents> landed_;
     std::unique_ptr<StartTask> start_task_;
+    std::vector<std::unique_ptr<OpenTask>> open_tasks_;  // by place in layers_->groups()
     std::atomic<std::uint64_t> version_{0};
     std::atomic<bool> dirty_{false};
     Stats stats_;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <optional>
 
@@ -18,11 +19,13 @@ struct SteadyCase {
     SourceKind source;
     PathChoice path;
     bool trace = false;
+    bool layers = false;  ///< Matrices land in layer buffers.
 };
 
 std::string name_of(const SteadyCase& c) {
     return to_string(c.network) + (c.source == SourceKind::kResident ? "_resident_" : "_gathered_") +
-           (c.path == PathChoice::kPacked ? "packed" : "direct") + (c.trace ? "_traced" : "");
+           (c.path == PathChoice::kPacked ? "packed" : "direct") + (c.trace ? "_traced" : "") +
+           (c.layers ? "_layers" : "");
 }
 void PrintTo(const SteadyCase& c, std::ostream* out) { *out << name_of(c); }
 
@@ -51,6 +54,16 @@ int allocations_of_sync(SyncBed& bed, std::uint64_t version) {
     return counted;
 }
 
+class CountingHook final : public LayerHook {
+public:
+    Status prepare(LayerAddresses /*addresses*/, Device* /*device*/) override { return ok_status(); }
+    Status run(const LandedLayer& layer) override {
+        parameters += static_cast<int>(layer.parameters.size());
+        return ok_status();
+    }
+    std::atomic<int> parameters{0};
+};
+
 std::int64_t packed_chunks(const OwnerRoute& route) {
     std::int64_t chunks = 0;
     for (const ServedDemand& demand : route.demands) {
@@ -61,13 +74,13 @@ std::int64_t packed_chunks(const OwnerRoute& route) {
     return chunks;
 }
 
-// What a flow may send in a version, both ways: per consumer one kBegin, and per group kHashes, kPublish and kRelease; per packed chunk
-// kPacked and kSlotRead.
-std::int64_t most_messages(const OwnerRoute& route) {
+// What a flow may send in a version, both ways: per consumer one kBegin, and per group kHashes, kPublish and kRelease, and kOpen with layer buffers;
+// per packed chunk kPacked and kSlotRead.
+std::int64_t most_messages(const OwnerRoute& route, bool layers = false) {
     std::int64_t messages = 2 * packed_chunks(route);
     for (const ServedDemand& demand : route.demands) {
         const auto consumers = static_cast<std::int64_t>(demand.workers.size());
-        messages += consumers * (1 + 3 * static_cast<std::int64_t>(route.group_order.size()));
+        messages += consumers * (1 + (layers ? 4 : 3) * static_cast<std::int64_t>(route.group_order.size()));
     }
     return messages;
 }
@@ -104,13 +117,26 @@ TEST_P(SteadySyncTest, LaterVersionsTakeNothing) {
     options.settings.heartbeat_interval = std::chrono::minutes(10);  // their number depends on how long a sync takes
     options.settings.heartbeat_dead_after = std::chrono::minutes(30);
     SyncBed bed(options, GetParam().network);
+    CountingHook hook;
+    for (int w = 0; GetParam().layers && w < bed.model().workers; ++w) {
+        bed.worker(w).buffered = [&hook](BedRank& rank) {
+            rank.hooks.layers = {&hook};
+            std::vector<ParameterId> matrices;
+            for (std::size_t i = 0; i < rank.demand().parameters.size(); ++i) {
+                if (rank.demand().parameters[i].name.ends_with("_proj.weight")) {
+                    matrices.push_back(static_cast<ParameterId>(i));
+                }
+            }
+            return matrices;
+        };
+    }
     bed.create();
     bed.sync(1);
     std::int64_t most = 2 * bed.size();  // report and verdict
     std::int64_t packed = 0;
     for (int t = 0; t < bed.model().trainers; ++t) {
         const RankPlan& plan = bed.trainer(t).trainer().plan();
-        most += most_messages(plan.owner_route) + most_messages(plan.gather_owner_route);
+        most += most_messages(plan.owner_route, GetParam().layers) + most_messages(plan.gather_owner_route);
         packed += packed_chunks(plan.owner_route);
     }
     EXPECT_EQ(packed > 0, GetParam().path == PathChoice::kPacked);
@@ -125,6 +151,7 @@ TEST_P(SteadySyncTest, LaterVersionsTakeNothing) {
         EXPECT_GT(messages(bed) - sent, bed.size());
         bed.expect_right(version);
     }
+    EXPECT_EQ(hook.parameters > 0, GetParam().layers);
     for (int rank = 0; GetParam().trace && rank < bed.size(); ++rank) {
         const TraceLog log = bed.rank(rank).session().trace()->log();
         EXPECT_GT(log.events.size(), 0U);
@@ -139,6 +166,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, SteadySyncTest,
                                          SteadyCase{Network::kUcxCma, SourceKind::kGathered, PathChoice::kPacked},
                                          SteadyCase{Network::kUcxCma, SourceKind::kGathered, PathChoice::kPacked,
                                                     /*trace=*/true},
+                                         SteadyCase{Network::kUcxCma, SourceKind::kGathered, PathChoice::kPacked,
+                                                    /*trace=*/false, /*layers=*/true},
                                          SteadyCase{Network::kUcxTcp, SourceKind::kResident, PathChoice::kDirect},
                                          SteadyCase{Network::kUcxTcp, SourceKind::kGathered, PathChoice::kPacked}),
                          [](const auto& instance) { return name_of(instance.param); });

@@ -151,8 +151,14 @@ Status BedRank::prepare_worker() {
         first += pool.world_size();
         first_key += pool.pool_size();
     }
+    const std::vector<ParameterId> in_buffers = buffered ? buffered(*this) : std::vector<ParameterId>();
     std::int64_t bytes = 0;
-    for (const Parameter& parameter : demand_.parameters) {
+    for (std::size_t i = 0; i < demand_.parameters.size(); ++i) {
+        if (std::find(in_buffers.begin(), in_buffers.end(), static_cast<ParameterId>(i)) != in_buffers.end()) {
+            store_.places.push_back(ParameterStore::in_layer_buffer());
+            continue;
+        }
+        const Parameter& parameter = demand_.parameters[i];
         store_.places.push_back({0, bytes});
         bytes += (parameter.bytes() + kAlignment - 1) / kAlignment * kAlignment;
     }
@@ -218,8 +224,8 @@ void BedRank::prepare(std::uint64_t version) {
     upload();
 }
 
-Status BedRank::sync(std::uint64_t version, void* ready) {
-    return is_trainer() ? trainer_->sync(version, ready) : worker_->sync(version);
+Status BedRank::sync(std::uint64_t version, void* stream_or_event) {
+    return is_trainer() ? trainer_->sync(version, stream_or_event) : worker_->sync(version, stream_or_event);
 }
 
 void BedRank::close() {
@@ -239,7 +245,8 @@ std::vector<std::string> BedRank::wrong_parameters(std::uint64_t version) {
     }
     const auto expected = model_.parameters(demand_, version);
     for (std::size_t i = 0; i < expected.size(); ++i) {
-        if (std::memcmp(expected[i].data(), host_parameter(static_cast<ParameterId>(i)), expected[i].size()) != 0) {
+        if (!store_.buffered(static_cast<ParameterId>(i)) &&
+            std::memcmp(expected[i].data(), host_parameter(static_cast<ParameterId>(i)), expected[i].size()) != 0) {
             wrong.push_back(demand_.parameters[i].name);
         }
     }

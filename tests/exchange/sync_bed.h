@@ -75,18 +75,23 @@ public:
     Trainer::Options trainer_options;
 
     Status create(Bootstrap& bootstrap, const Session::TransportFactory& open_transport);
+    /// A worker's, called when its demand is known (in create(), before the worker is made): which parameters land in layer buffers. It may set the hooks
+    /// that take them from there.
+    std::function<std::vector<ParameterId>(BedRank& rank)> buffered = {};
     /// A trainer's weights become those of `version`; a worker's parameters become poison.
     void prepare(std::uint64_t version);
-    Status sync(std::uint64_t version, void* ready = nullptr);
+    /// `stream_or_event`: a worker's stream, a trainer's event.
+    Status sync(std::uint64_t version, void* stream_or_event = nullptr);
     /// Collective, like Worker::close and Trainer::close.
     void close();
 
-    /// Names of a worker's parameters that are not exactly those of `version`.
+    /// Names of a worker's parameters that are not exactly those of `version`; not of those in layer buffers.
     [[nodiscard]] std::vector<std::string> wrong_parameters(std::uint64_t version);
 
     [[nodiscard]] bool is_trainer() const { return world_rank_ < model_.trainers; }
     [[nodiscard]] int own_rank() const { return is_trainer() ? world_rank_ : world_rank_ - model_.trainers; }
     [[nodiscard]] int world_rank() const { return world_rank_; }
+    [[nodiscard]] const BedModel& model() const { return model_; }
     [[nodiscard]] Trainer& trainer() { return *trainer_; }
     [[nodiscard]] Worker& worker() { return *worker_; }
     [[nodiscard]] Session& session() { return *session_; }
