@@ -16,7 +16,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionReport, version, seconds, bytes, gathe
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkReport, trainer, transport, one_sided, bytes, mapped_bytes, seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, trainer, rank, versions, links, gather_tp, gather_etp, gather_fsdp,
                                    gather_ep, gather_pp, groups, chunks, peak_groups, peak_trainer_bytes,
-                                   peak_staging_bytes, mismatches)
+                                   peak_staging_bytes, layer_buffer_bytes, mismatches)
 
 std::string RankReport::encode() const { return nlohmann::json(*this).dump(); }
 
@@ -142,8 +142,8 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
                                  &RankReport::gather_ep, &RankReport::gather_pp, &RankReport::mismatches}) {
             totals.*field += report.*field;
         }
-        for (const auto field :
-             {&RankReport::peak_groups, &RankReport::peak_trainer_bytes, &RankReport::peak_staging_bytes}) {
+        for (const auto field : {&RankReport::peak_groups, &RankReport::peak_trainer_bytes,
+                                 &RankReport::peak_staging_bytes, &RankReport::layer_buffer_bytes}) {
             totals.*field = std::max(totals.*field, report.*field);
         }
     }
@@ -154,7 +154,8 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
                            {"pp", totals.gather_pp}};
     out["peak"] = {{"trainer_groups", totals.peak_groups},
                    {"trainer_bytes", totals.peak_trainer_bytes},
-                   {"worker_staging_bytes", totals.peak_staging_bytes}};
+                   {"worker_staging_bytes", totals.peak_staging_bytes},
+                   {"worker_layer_bytes", totals.layer_buffer_bytes}};
     out["verify"] = {{"mode", outcome.verify_mode}, {"mismatches", totals.mismatches}};
     return out;
 }

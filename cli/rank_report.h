@@ -46,6 +46,7 @@ struct RankReport {
     std::int64_t peak_groups = 0;
     std::int64_t peak_trainer_bytes = 0;
     std::int64_t peak_staging_bytes = 0;
+    std::int64_t layer_buffer_bytes = 0;
     std::int64_t mismatches = 0;
 
     [[nodiscard]] std::string encode() const;

@@ -80,6 +80,17 @@ void SyncOptionsParser::add_to(CLI::App& command) {
         ->check(CLI::IsMember({"full", "digest", "off"}))
         ->capture_default_str();
     command
+        .add_option(
+            "--hook", hook_,
+            "What workers make of linear and expert weights, layer by layer: fp8-blocks quantises them to f8e4m3 "
+            "by blocks of 128 x 128, and keeps w_kc and w_vc of latent attention")
+        ->check(CLI::IsMember({"none", "fp8-blocks"}))
+        ->capture_default_str();
+    command
+        .add_option("--layers-in-flight", layers_in_flight_,
+                    "With --hook: layers that a worker has buffers for (default: pipeline stages + 1)")
+        ->type_name("N");
+    command
         .add_option("--dump", dump_,
                     "After the last version, write each worker's parameters to DIR/worker-<rank>.safetensors")
         ->type_name("DIR");
@@ -153,6 +164,15 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     SLUICE_ASSIGN_OR_RETURN(const int versions, parse_count("--versions", versions_, 1));
     options.versions = static_cast<std::uint64_t>(versions);
     options.verify = verify_ == "full" ? VerifyMode::kFull : verify_ == "off" ? VerifyMode::kOff : VerifyMode::kDigest;
+    options.fp8_blocks = hook_ == "fp8-blocks";
+    options.layers_in_flight = options.trainer.pp + 1;
+    if (!layers_in_flight_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(options.layers_in_flight, parse_count("--layers-in-flight", layers_in_flight_, 1));
+        if (!options.fp8_blocks) {
+            return invalid_argument(fmt::format(
+                "--layers-in-flight {}: only workers with hooks have layer buffers; add --hook", layers_in_flight_));
+        }
+    }
     options.dump_directory = dump_;
     options.json_target = json_;
     options.trace_target = trace_;

@@ -49,6 +49,8 @@ struct SyncOptions {
     MemoryChoice memory;
     std::uint64_t versions = 3;
     VerifyMode verify = VerifyMode::kDigest;
+    bool fp8_blocks = false;                        ///< --hook fp8-blocks: workers keep their weights in kernel format.
+    int layers_in_flight = 0;                       ///< Of workers with hooks.
     std::string dump_directory;                     ///< Empty: no dump.
     std::string json_target;                        ///< Empty: none; "-": stdout.
     std::string trace_target;                       ///< Empty: nothing is traced.
@@ -75,6 +77,8 @@ private:
     std::string dump_, json_, trace_, role_, die_;
     std::string credit_, staging_, slots_, inflight_, timeout_;
     std::string memory_ = "host";
+    std::string hook_ = "none";
+    std::string layers_in_flight_;
     std::string device_;
     bool staged_ = false;
     std::vector<std::string> slow_workers_, slow_owners_;

@@ -1,9 +1,14 @@
+#include "cli/kernel_storage.h"
 #include "cli/sync_command.h"
 #include "cli/verify_device.h"
+#include "cli/verify_kernel.h"
 #include "cli/weight_values.h"
 #include "cli/worker_parameters.h"
 #include "planner/coverage.h"
 #include "planner/dry_run.h"
+#include "runtime/base/units.h"
+#include "runtime/services/log.h"
+#include "runtime/services/safetensors.h"
 #include "worker/worker.h"
 
 #include <fmt/format.h>
@@ -41,21 +46,60 @@ Place place_of(const SyncOptions& options, int worker_rank) {
 struct WorkerParts {
     Demand demand;
     std::optional<WorkerParameters> parameters;
+    std::optional<KernelStorage> kernel;  ///< With --hook.
+
+    Status poison() {
+        SLUICE_RETURN_IF_ERROR(parameters->poison());
+        return kernel ? kernel->poison() : ok_status();
+    }
 };
 
 Status make_parts(const SyncContext& context, const Place& place, WorkerParts& parts) {
     SLUICE_ASSIGN_OR_RETURN(parts.demand,
                             dry_run(context.model.catalogue, context.model.config, *place.pool, place.pool_rank));
     SLUICE_RETURN_IF_ERROR(prove_coverage(parts.demand).status);
-    SLUICE_ASSIGN_OR_RETURN(parts.parameters, WorkerParameters::allocate(parts.demand, context.device));
+    std::vector<ParameterId> buffered;
+    if (context.options.fp8_blocks) {
+        SLUICE_ASSIGN_OR_RETURN(parts.kernel,
+                                KernelStorage::allocate(parts.demand, context.model.config, context.device));
+        buffered = parts.kernel->format().quantised;
+    }
+    SLUICE_ASSIGN_OR_RETURN(parts.parameters, WorkerParameters::allocate(parts.demand, context.device, buffered));
     return ok_status();
+}
+
+/// --verify full.
+FullVerification verify(const SyncContext& context, const WorkerParts& parts, const Route& route,
+                        const WeightValues& values, std::uint64_t version) {
+    FullVerification result = verify_parameters(context.model.catalogue, parts.demand, route, *parts.parameters, values,
+                                                version, context.device);
+    if (parts.kernel) {
+        const auto host = parts.kernel->on_host();
+        const FullVerification kernel = host.ok() ? verify_kernel_format(context.model.catalogue, parts.demand,
+                                                                         *parts.kernel, *host, values, version)
+                                                  : FullVerification{0, host.status()};
+        result.mismatches += kernel.mismatches;
+        result.status = result.status.ok() ? kernel.status : result.status;
+    }
+    return result;
 }
 
 Status dump(const SyncContext& context, const Place& place, const WorkerParts& parts, std::uint64_t version) {
     const std::string file = fmt::format("{}/worker-{}.safetensors", context.options.dump_directory, context.own_rank);
-    return parts.parameters->dump(file, {{"version", std::to_string(version)},
-                                         {"rank", std::to_string(context.own_rank)},
-                                         {"layout", place.pool->to_string()}});
+    SafetensorsMetadata metadata{{"version", std::to_string(version)},
+                                 {"rank", std::to_string(context.own_rank)},
+                                 {"layout", place.pool->to_string()}};
+    SLUICE_ASSIGN_OR_RETURN(const auto host, parts.parameters->on_host());
+    std::vector<SafetensorsTensor> tensors = parts.parameters->tensors(host);
+    std::vector<std::byte> kernel_host;
+    if (parts.kernel) {
+        metadata["format"] = "fp8-blocks";
+        SLUICE_ASSIGN_OR_RETURN(kernel_host, parts.kernel->on_host());
+        for (SafetensorsTensor& tensor : parts.kernel->tensors(kernel_host)) {
+            tensors.push_back(std::move(tensor));
+        }
+    }
+    return write_safetensors(file, tensors, metadata);
 }
 
 // A line that is drawn over, for somebody who watches a terminal.
@@ -87,6 +131,7 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     worker_options.route = options.route;
     worker_options.verify_hashes = options.verify == VerifyMode::kDigest;
     worker_options.slow_owners = options.slow_owners;
+    worker_options.layers_in_flight = options.layers_in_flight;
     for (const auto& [rank, milliseconds] : options.slow_workers) {
         if (rank == context.own_rank) {
             worker_options.delay_per_chunk = std::chrono::milliseconds(milliseconds);
@@ -96,6 +141,9 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     int groups_landed = 0;
     Worker* receiver = nullptr;
     Worker::Hooks hooks;
+    if (parts.kernel) {
+        hooks.layers = parts.kernel->hooks();
+    }
     hooks.on_group = [&](std::uint64_t version, GroupId /*group*/) {
         const std::optional<Death>& death = options.death;
         if (death && death->world_rank == context.bootstrap.rank() && death->version == version &&
@@ -110,9 +158,7 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     };
     if (options.verify == VerifyMode::kFull) {
         hooks.before_commit = [&](std::uint64_t version) {
-            const FullVerification result =
-                verify_parameters(context.model.catalogue, parts.demand, receiver->plan().route, *parts.parameters,
-                                  values, version, context.device);
+            const FullVerification result = verify(context, parts, receiver->plan().route, values, version);
             report.mismatches += result.mismatches;
             return result.status;
         };
@@ -127,13 +173,17 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     }
     context.ready();
     receiver = worker->get();
+    if (parts.kernel) {
+        log::info("layer buffers: {} of {} in all", receiver->layer_buffers(),
+                  format_bytes(receiver->layer_buffer_bytes()));
+    }
     std::int64_t registrations_before = 0;
     std::int64_t growth_before = 0;
     std::int64_t messages_before = 0;
     Status status;
     for (std::uint64_t version = 1; version <= options.versions && status.ok(); ++version) {
         groups_landed = 0;
-        status = start_together(context, version, parts.parameters->poison());
+        status = start_together(context, version, parts.poison());
         if (!status.ok()) {
             break;
         }
@@ -172,6 +222,7 @@ void run_worker(const SyncContext& context, const Finish& finish) {
     report.groups = static_cast<std::int64_t>(groups.size());
     report.chunks = static_cast<std::int64_t>(receiver->plan().route.chunks.size());
     report.peak_staging_bytes = receiver->staging_peak();
+    report.layer_buffer_bytes = receiver->layer_buffer_bytes();
     for (const LinkTraffic& traffic : receiver->stats().links) {
         LinkReport& link = report.links.emplace_back();
         link.trainer = traffic.trainer_rank;

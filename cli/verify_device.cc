@@ -11,13 +11,17 @@ namespace {
 /// True when everything is right, false when something is not or cannot be told.
 Result<bool> right_on_device(const Catalogue& catalogue, const Demand& demand, const WorkerParameters& parameters,
                              const WeightValues& values, std::uint64_t version, Device& device) {
-    const bool converts = std::any_of(demand.records.begin(), demand.records.end(),
-                                      [](const CopyRecord& record) { return record.converts(); });
+    const bool converts = std::any_of(demand.records.begin(), demand.records.end(), [&](const CopyRecord& record) {
+        return record.converts() && !parameters.store().buffered(record.parameter);
+    });
     if (converts || !demand.fills.empty() || !values.generated()) {
         return false;
     }
     std::vector<DeviceValues> regions;
     for (const CopyRecord& record : demand.records) {
+        if (parameters.store().buffered(record.parameter)) {
+            continue;
+        }
         regions.push_back({coalesce(record.copy), parameters.store().address(record.parameter),
                            values.name_hash_of(record.tensor), catalogue[record.tensor].dtype});
     }

@@ -1,5 +1,6 @@
 #include "cli/verify_full.h"
 
+#include "cli/source_bytes.h"
 #include "runtime/base/strided_copy.h"
 #include "runtime/services/copy_engine.h"
 
@@ -38,11 +39,18 @@ class Comparison {
 public:
     Comparison(const Catalogue& catalogue, const Demand& demand, const Route& route, const ParameterStore& store,
                const WeightValues& values, std::uint64_t version)
-        : catalogue_(catalogue), demand_(demand), route_(route), store_(store), values_(values), version_(version) {}
+        : catalogue_(catalogue),
+          demand_(demand),
+          route_(route),
+          store_(store),
+          source_(catalogue, values, version),
+          version_(version) {}
 
     FullVerification run() {
         for (const CopyRecord& record : demand_.records) {
-            compare(record);
+            if (!store_.buffered(record.parameter)) {
+                compare(record);
+            }
         }
         for (const ZeroFill& fill : demand_.fills) {
             compare(fill);
@@ -59,19 +67,18 @@ private:
         const std::int64_t target = record.converts() ? size_of(record.parameter_dtype) : copy.item;
         for_each_item(copy, [&](std::int64_t src, std::int64_t dst) {
             if (record.converts()) {
-                read(record.tensor, stored, src, copy.item);
                 StridedCopy one;
                 one.item = copy.item;
                 converted_.resize(static_cast<std::size_t>(target));
-                converting_copy(one, record.source_dtype, record.parameter_dtype, expected_bytes_, converted_.data());
+                converting_copy(one, record.source_dtype, record.parameter_dtype,
+                                source_.read(record.tensor, src, copy.item), converted_.data());
                 check(record.parameter, dst, converted_.data(), base + dst, target, tensor.name, src / stored);
                 return;
             }
             for (std::int64_t at = 0; at < copy.item; at += kPortion) {
                 const std::int64_t bytes = std::min(kPortion, copy.item - at);
-                read(record.tensor, stored, src + at, bytes);
-                check(record.parameter, dst + at, expected_bytes_, base + dst + at, bytes, tensor.name,
-                      (src + at) / stored);
+                check(record.parameter, dst + at, source_.read(record.tensor, src + at, bytes), base + dst + at, bytes,
+                      tensor.name, (src + at) / stored);
             }
         });
     }
@@ -79,23 +86,13 @@ private:
     void compare(const ZeroFill& fill) {
         const StridedCopy box = coalesce(fill.box);
         const std::byte* base = store_.address(fill.parameter);
-        expected_.assign(static_cast<std::size_t>(std::min(kPortion, box.item)), std::byte{0});
+        const std::vector<std::byte> zeros(static_cast<std::size_t>(std::min(kPortion, box.item)), std::byte{0});
         for_each_item(box, [&](std::int64_t, std::int64_t dst) {
             for (std::int64_t at = 0; at < box.item; at += kPortion) {
-                check(fill.parameter, dst + at, expected_.data(), base + dst + at, std::min(kPortion, box.item - at),
+                check(fill.parameter, dst + at, zeros.data(), base + dst + at, std::min(kPortion, box.item - at),
                       "padding", 0);
             }
         });
-    }
-
-    // Leaves bytes [begin, begin + size) of the full tensor at expected_bytes_. A view as another dtype may start inside an
-    // element: all elements that the range touches are read.
-    void read(TensorId tensor, std::int64_t stored, std::int64_t begin, std::int64_t size) {
-        const std::int64_t first = begin / stored;
-        const std::int64_t last = (begin + size + stored - 1) / stored;
-        expected_.resize(static_cast<std::size_t>((last - first) * stored));
-        values_.read(tensor, first, last - first, static_cast<std::int64_t>(version_), expected_.data());
-        expected_bytes_ = expected_.data() + (begin - first * stored);
     }
 
     void check(ParameterId parameter, std::int64_t at, const std::byte* expected, const std::byte* found,
@@ -130,10 +127,8 @@ private:
     const Demand& demand_;
     const Route& route_;
     const ParameterStore& store_;
-    const WeightValues& values_;
+    SourceBytes source_;
     std::uint64_t version_;
-    std::vector<std::byte> expected_;
-    const std::byte* expected_bytes_ = nullptr;
     std::vector<std::byte> converted_;
     FullVerification result_;
 };

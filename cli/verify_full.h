@@ -12,7 +12,7 @@
 namespace sluice::cli {
 
 /// `--verify full`: compares each element of each parameter with the value function (or the file) at its source coordinate, and
-/// the filled elements with 0. A mismatch names parameter, element, tensor and the trainer it came from.
+/// the filled elements with 0; not those of buffered parameters, which have no memory here. A mismatch names parameter, element, tensor and the trainer it came from.
 struct FullVerification {
     std::int64_t mismatches = 0;  ///< Elements.
     Status status;                ///< Ok, or kMismatch with the first one.

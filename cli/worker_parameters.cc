@@ -1,7 +1,6 @@
 #include "cli/worker_parameters.h"
 
 #include "runtime/base/strided_copy.h"
-#include "runtime/services/safetensors.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -15,10 +14,16 @@ constexpr auto kPoison = std::byte{0xAB};
 
 }  // namespace
 
-Result<WorkerParameters> WorkerParameters::allocate(const Demand& demand, Device* device) {
+Result<WorkerParameters> WorkerParameters::allocate(const Demand& demand, Device* device,
+                                                    const std::vector<ParameterId>& buffered) {
     ParameterStore store;
     std::int64_t bytes = 0;
-    for (const Parameter& parameter : demand.parameters) {
+    for (std::size_t i = 0; i < demand.parameters.size(); ++i) {
+        if (std::find(buffered.begin(), buffered.end(), static_cast<ParameterId>(i)) != buffered.end()) {
+            store.places.push_back(ParameterStore::in_layer_buffer());
+            continue;
+        }
+        const Parameter& parameter = demand.parameters[i];
         store.places.push_back({0, bytes});
         bytes += (parameter.bytes() + kAlignment - 1) / kAlignment * kAlignment;
     }
@@ -60,7 +65,7 @@ void WorkerParameters::poison(const ParameterStore& store) const {
     const auto& kept = demand_->not_from_trainer;
     for (std::size_t i = 0; i < demand_->parameters.size(); ++i) {
         const auto id = static_cast<ParameterId>(i);
-        if (std::find(kept.begin(), kept.end(), id) == kept.end()) {
+        if (!store.buffered(id) && std::find(kept.begin(), kept.end(), id) == kept.end()) {
             std::fill_n(store.address(id), demand_->parameters[i].bytes(), kPoison);
         }
     }
@@ -72,18 +77,19 @@ void WorkerParameters::poison(const ParameterStore& store) const {
     }
 }
 
-Status WorkerParameters::dump(const std::string& path, const std::map<std::string, std::string>& metadata) const {
-    SLUICE_ASSIGN_OR_RETURN(const OnHost host, on_host());
+std::vector<SafetensorsTensor> WorkerParameters::tensors(const OnHost& host) const {
     std::vector<SafetensorsTensor> tensors;
     for (std::size_t i = 0; i < demand_->parameters.size(); ++i) {
+        const auto id = static_cast<ParameterId>(i);
         const Parameter& parameter = demand_->parameters[i];
-        tensors.push_back(
-            {parameter.name,
-             parameter.dtype,
-             parameter.shape,
-             {host.store.address(static_cast<ParameterId>(i)), static_cast<std::size_t>(parameter.bytes())}});
+        if (!host.store.buffered(id)) {
+            tensors.push_back({parameter.name,
+                               parameter.dtype,
+                               parameter.shape,
+                               {host.store.address(id), static_cast<std::size_t>(parameter.bytes())}});
+        }
     }
-    return write_safetensors(path, tensors, {metadata.begin(), metadata.end()});
+    return tensors;
 }
 
 }  // namespace sluice::cli

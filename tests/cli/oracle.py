@@ -218,13 +218,13 @@ def compare(expected, found):
             yield f"{name} differs first at {first_difference(expected[name][2], found[name][2], *expected[name][:2])}"
 
 
-def check_dump(dump, checkpoint, layouts, expert_maps=None):
-    """Complaints about all workers of all pools. `expert_maps`: pool -> expert map."""
+def check_dump(dump, checkpoint, layouts, expert_maps=None, kept_as=lambda parameters: parameters):
+    """Complaints about all workers of all pools. `expert_maps`: pool -> expert map. `kept_as`: what a worker makes of what its loader writes."""
     complaints, base = [], 0
     for number, layout in enumerate(map(parse_layout, layouts)):
         pool = layout["tp"] * layout["dp"]
         for pool_rank in range(pool):
-            expected = worker_parameters(checkpoint, layout, pool_rank, (expert_maps or {}).get(number))
+            expected = kept_as(worker_parameters(checkpoint, layout, pool_rank, (expert_maps or {}).get(number)))
             for replica in range(layout["replicas"]):
                 rank = base + replica * pool + pool_rank
                 found, metadata = safetensors_files.read(os.path.join(dump, f"worker-{rank}.safetensors"))

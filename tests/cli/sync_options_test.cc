@@ -49,6 +49,16 @@ TEST(SyncOptions, Defaults) {
     EXPECT_FALSE(options.death);
 }
 
+TEST(SyncOptions, LayersInFlightFollowTheStages) {
+    EXPECT_FALSE(parse({}).value().fp8_blocks);
+    EXPECT_EQ(parse({"--hook", "fp8-blocks"}).value().layers_in_flight, 2);
+    EXPECT_EQ(parse({"--hook", "fp8-blocks", "--layers-in-flight", "1"}).value().layers_in_flight, 1);
+    EXPECT_TRUE(parse({"--hook", "fp8-blocks"}).value().fp8_blocks);
+    EXPECT_EQ(parse({"--hook", "int4"}).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(parse({"--hook", "fp8-blocks", "--layers-in-flight", "0"}).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(parse({"--layers-in-flight", "3"}).status().message(), HasSubstr("add --hook"));
+}
+
 TEST(SyncOptions, EveryFlag) {
     Settings settings;
     const SyncOptions options = parse({"--set",         "num_hidden_layers=2",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+import kernel_format
 import make_checkpoint
 import oracle
 
@@ -35,7 +36,8 @@ def launch(ranks, arguments, code=0, mpmd=None):
     return done
 
 
-def moved(model, trainer, workers, directory, *, versions=3, sets=None, options=(), mpmd=False, verify="full", expert_maps=None):
+def moved(model, trainer, workers, directory, *, versions=3, sets=None, options=(), mpmd=False, verify="full", expert_maps=None,
+          kept_as=lambda parameters: parameters):
     """Moves it, checks JSON and dump, and returns the JSON."""
     dump, report = os.path.join(directory, "dump"), os.path.join(directory, "report.json")
     arguments = ["--model", model, "--trainer", trainer, "--versions", str(versions), "--dump", dump, "--json", report, "--verify", verify, *options]
@@ -64,7 +66,7 @@ def moved(model, trainer, workers, directory, *, versions=3, sets=None, options=
             catalogue = json.load(stream)
         assert set(sets) <= set(catalogue["config"]), sets
         checkpoint = oracle.Checkpoint({**catalogue["config"], **sets}, catalogue["architecture"], versions)
-    complaints = oracle.check_dump(dump, checkpoint, workers, expert_maps)
+    complaints = oracle.check_dump(dump, checkpoint, workers, expert_maps, kept_as)
     if complaints:
         sys.exit("\n".join(complaints[:20]))
     return result, done
@@ -169,6 +171,21 @@ def packed_smallest_limits(directory):
           options=("--path", "packed", "--chunk-bytes", "4K", "--slots", "1", "--staging", "4K", "--inflight", "4K"))
 
 
+def kernel_format_by_hooks(directory):
+    """Blocks of 128 x 128 and parts of them; two stages, experts and dense layers from several owners."""
+    sets = {**SMALL_MOE, "hidden_size": 160, "num_experts": 4, "moe_intermediate_size": 144}
+    result, _ = moved("Qwen3-30B-A3B", "tp=2,pp=2,ep=2", ["tp=2,ep=on"], directory, sets=sets, versions=2,
+                      options=("--hook", "fp8-blocks", "--source", "gathered"), kept_as=kernel_format.kernel_format)
+    layer = 2 * (96 * 160 + 160 * 64 + 2 * (288 * 160 + 160 * 144))  # bytes of qkv_proj, o_proj, w13 and w2 of a worker
+    check(3 * layer <= result["peak"]["worker_layer_bytes"] <= 3 * (layer + 4 * 256), f"stages + 1 layers: {result['peak']}, one has {layer}")
+    check(result["registrations"][1:] == [0] and result["allocations"][1:] == [0], "nothing is taken after set-up")
+
+
+def kernel_format_smallest_limits(directory):
+    moved("Qwen3-30B-A3B", "tp=2,pp=2", ["tp=2,replicas=2"], directory, sets=SMALL_MOE, versions=2, kept_as=kernel_format.kernel_format,
+          options=("--hook", "fp8-blocks", "--layers-in-flight", "1", "--path", "packed", "--chunk-bytes", "4K", "--slots", "1", "--staging", "4K", "--inflight", "4K"))
+
+
 def two_programs(directory):
     moved(checkpoint("llama", directory), "tp=2", ["tp=2"], directory, versions=2, mpmd=True)
 
@@ -191,7 +208,7 @@ def refused(directory):
 
 SCENARIOS = {f.__name__: f for f in (moe_directory, moe_experts_cut, llama_directory, single_file, tied_directory, tied_stored_head, biases,
                                      generated_moe, gathered_moe, mapped_resident, mapped_gathered, generated_llama, uneven_experts, unlike_pools_with_expert_map, direct_small_chunks,
-                                     packed_smallest_limits, two_programs, refused)}
+                                     packed_smallest_limits, kernel_format_by_hooks, kernel_format_smallest_limits, two_programs, refused)}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
