@@ -1,20 +1,16 @@
 // Whole syncs between processes that share one GPU: over cuda_ipc and CUDA IPC, with memory and streams as embedding programs have them.
 #include "runtime/cuda/cuda_device.h"
-#include "runtime/cuda/cuda_probe.h"
 #include "runtime/cuda/device_memory.h"
 #include "runtime/cuda/stream.h"
 #include "tests/cuda/gpu_fixtures.h"
+#include "tests/cuda/gpu_ranks.h"
 #include "tests/exchange/socket_bootstrap.h"
-#include "tests/exchange/sync_bed.h"
-#include "tests/support/forked_peers.h"
 #include "tests/support/log_guard.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdio>
-#include <functional>
-#include <optional>
 #include <set>
 
 namespace sluice::test {
@@ -23,99 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using PathChoice = RouteOptions::PathChoice;
-
-// Whether there is a GPU is asked in a process of its own: CUDA must not start in one that forks.
-const std::string& why_no_gpu() {
-    static const std::string why = [] {
-        ForkedPeers asking(1, [](PeerChannel& channel) {
-            channel.send_to_test(to_blob(probe_cuda().problem));
-            return 0;
-        });
-        const auto answer = asking.receive(0);
-        asking.wait(0);
-        return answer ? to_text(*answer) : std::string("the process that asked for one died");
-    }();
-    return why;
-}
-
-BedOptions gpu_options(PathChoice path) {
-    BedOptions options;
-    options.trainer = "tp=1";
-    options.workers = {"tp=1"};
-    options.route.path = path;
-    options.settings.mapped = path == PathChoice::kAuto || path == PathChoice::kMapped;
-    options.open_device = [lanes = options.settings.copy_threads](int, bool) {
-        auto device = open_cuda_device(0, lanes);
-        EXPECT_TRUE(device.ok()) << device.status().message();
-        return std::move(*device);
-    };
-    return options;
-}
-
-/// How a rank opens UCX: with CUDA, and a device of its own for the memory that links are tried out with.
-class GpuNetwork {
-public:
-    GpuNetwork() {
-        auto device = open_cuda_device(0, 1);
-        EXPECT_TRUE(device.ok()) << device.status().message();
-        device_ = std::move(*device);
-        probe_.emplace(std::move(*device_->allocate(4096)));
-    }
-    Session::TransportFactory factory() {
-        return [this](EventLoop& loop) {
-            transport::UcxOptions options;
-            options.settings = {{"RNDV_THRESH", "inf"},
-                                {"NET_DEVICES", "lo"},
-                                {"TLS", "tcp,cma,cuda,self"},
-                                {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
-                                {"MEMTYPE_CACHE", "n"}};
-            options.probe_memory = probe_->bytes();
-            options.probe_kind = MemoryKind::kCuda;
-            return transport::open_ucx_transport(loop, options);
-        };
-    }
-    Device& device() { return *device_; }
-
-private:
-    std::unique_ptr<Device> device_;
-    std::optional<Buffer> probe_;
-};
-
-/// What a rank does, in its process, with two ranks.
-using RankBody = std::function<void(PeerChannel&, BedRank&, Bootstrap&, GpuNetwork&)>;
-
-void run_ranks(const BedOptions& options, const RankBody& body, Clock::duration limit = 60s) {
-    if (const std::string& why = why_no_gpu(); !why.empty()) {
-        GTEST_SKIP() << why;
-    }
-    const BedModel model(options);
-    const SocketMesh mesh(2);
-    ForkedPeers peers(
-        2,
-        [&](PeerChannel& channel) {
-            GpuNetwork network;
-            const auto bootstrap = mesh.bootstrap(channel.rank());
-            BedRank rank(options, model, channel.rank());
-            body(channel, rank, *bootstrap, network);
-            return testing::Test::HasFailure() ? ForkedPeers::kFailedExpectations : 0;
-        },
-        limit);
-    EXPECT_TRUE(peers.wait_all_ok());
-}
-
-void create(BedRank& rank, Bootstrap& bootstrap, GpuNetwork& network) {
-    const Status created = rank.create(bootstrap, network.factory());
-    ASSERT_TRUE(created.ok()) << created.message();
-}
-
-void sync(BedRank& rank, std::uint64_t version) {
-    rank.prepare(version);
-    const Status status = rank.sync(version);
-    ASSERT_TRUE(status.ok()) << status.message();
-    if (!rank.is_trainer()) {
-        ASSERT_EQ(rank.wrong_parameters(version), std::vector<std::string>{}) << "version " << version;
-    }
-}
 
 class GpuSyncTest : public testing::TestWithParam<PathChoice> {};
 
