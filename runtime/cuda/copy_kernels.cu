@@ -22,8 +22,7 @@ constexpr std::int64_t kStepBytes = 32 * 16 * kVectors;
 constexpr int kSteps = static_cast<int>(kWarpBytes / kStepBytes);
 constexpr int kSegments = static_cast<int>(kWarpBytes / 1024);  // of a checksum
 static_assert(kSegments == 8 && kSegments == 2 * kSteps);
-// Tiles of one block: enough to spread the cost of its start, few enough to leave blocks for every multiprocessor.
-constexpr std::uint32_t kMostTilesPerBlock = 4;
+// A block that has more than one tile leaves so many blocks for every multiprocessor.
 constexpr std::uint32_t kEnoughBlocks = 4096;
 
 struct Bases {
@@ -122,7 +121,9 @@ __device__ std::uint64_t shuffle(std::uint64_t value, int mask) { return __shfl_
 /// l and l + 32 of two segments.
 class SegmentHasher {
 public:
-    static constexpr int kBlocks = 4;  // that a multiprocessor has at a time
+    static constexpr int kBlocks = 4;                       // that a multiprocessor has at a time
+    static constexpr bool kAhead = true;                    // the next step is loaded before this one is hashed
+    static constexpr std::uint32_t kMostTilesPerBlock = 4;  // they share the adding up at its end
 
     __device__ SegmentHasher(const std::uint64_t* secrets, int lane) : secrets_(secrets), lane_(lane) {
         for (int half = 0; half < 2; ++half) {
@@ -198,10 +199,13 @@ private:
     std::uint64_t sum_ = 0;
 };
 
-/// Stands in where nothing is hashed.
+/// Stands in where nothing is hashed. Blocks of one tile each, in the order of the wire form, keep what is in flight close together,
+/// which memory likes best where runs have gaps; more of them at a time stand in for loading ahead.
 class NoHasher {
 public:
-    static constexpr int kBlocks = 5;
+    static constexpr int kBlocks = 6;
+    static constexpr bool kAhead = false;
+    static constexpr std::uint32_t kMostTilesPerBlock = 1;
 
     __device__ NoHasher(const std::uint64_t*, int) {}
     __device__ void add(const uint4 (&)[kVectors], int) {}
@@ -239,25 +243,15 @@ struct Move {
     char* target;
 };
 
-/// A tile within one descriptor of at most one dimension, all of it in whole vectors: what nearly all tiles of real plans are. In
-/// registers.
-struct PlainTile {
-    static constexpr bool kWhole = true;  // every vector is a whole one
-
-    std::int64_t begin;
-    Divider run;
+/// A descriptor of at most one dimension that moves whole vectors: what nearly all of real plans are. What of it lies in a tile.
+struct PlainRow {
+    std::int64_t begin;  // of the descriptor's wire form
     const char* source;
     char* target;
     std::int64_t source_stride;
     std::int64_t target_stride;
-
-    __device__ PlainTile(const CopyDescriptor& d, const Bases& bases)
-        : begin(d.wire_begin),
-          run(d.run),
-          source(source_of(d, bases, d.source)),
-          target(target_of(d, bases, d.target)),
-          source_stride(d.rank > 0 ? d.dims[0].source_stride : 0),
-          target_stride(d.rank > 0 ? d.dims[0].target_stride : 0) {}
+    Divider run;
+    std::uint32_t end;  // within the tile
 
     __device__ Move locate(std::int64_t at) const {
         const auto offset = static_cast<std::uint32_t>(at - begin);
@@ -266,6 +260,82 @@ struct PlainTile {
         return {source + static_cast<std::int64_t>(row) * source_stride + in_run,
                 target + static_cast<std::int64_t>(row) * target_stride + in_run};
     }
+};
+
+// Tiles of at most so many plain descriptors are looked up in shared memory.
+constexpr std::uint32_t kMostRows = kThreads;
+
+// Called by all threads of a block: the descriptors of a tile as rows, in shared memory; false when one of them is not plain, or they
+// are too many.
+__device__ bool hold_rows(const DeviceProgramView& program, const Bases& bases, std::uint32_t tile, PlainRow* rows) {
+    const std::uint32_t low = program.tiles[tile];
+    const std::uint32_t count = program.tiles[tile + 1] - low + 1;
+    bool plain = count <= kMostRows;
+    if (plain && threadIdx.x < count) {
+        const CopyDescriptor& d = program.descriptors[low + threadIdx.x];
+        const std::int64_t end = d.wire_end() - tile * CopyProgram::kTileBytes;
+        rows[threadIdx.x] = {d.wire_begin,
+                             source_of(d, bases, d.source),
+                             target_of(d, bases, d.target),
+                             d.rank > 0 ? d.dims[0].source_stride : 0,
+                             d.rank > 0 ? d.dims[0].target_stride : 0,
+                             d.run,
+                             static_cast<std::uint32_t>(end < CopyProgram::kTileBytes ? end : CopyProgram::kTileBytes)};
+        plain = d.unit == 16 && d.rank <= 1;
+    }
+    return __syncthreads_and(plain) != 0;
+}
+
+/// A tile within one plain descriptor, in registers.
+struct OneRowTile {
+    static constexpr bool kWhole = true;  // every vector is a whole one
+
+    const PlainRow row;
+
+    __device__ Move locate(std::int64_t at) const { return row.locate(at); }
+};
+
+/// A tile of several plain descriptors, or the last one. All lanes of a warp ask at the same time, for vectors side by side.
+class RowsTile {
+public:
+    static constexpr bool kWhole = false;
+
+    __device__ RowsTile(const DeviceProgramView& program, std::uint32_t tile, const PlainRow* rows)
+        : rows_(rows), begin_(tile * CopyProgram::kTileBytes), lane_(threadIdx.x % 32) {
+        const std::uint32_t count = program.tiles[tile + 1] - program.tiles[tile] + 1;
+        const std::int64_t rest = program.wire_bytes - begin_;
+        bytes_ = static_cast<std::uint32_t>(rest < CopyProgram::kTileBytes ? rest : CopyProgram::kTileBytes);
+        step_ = (count + 31) / 32;
+        const std::uint32_t mine = lane_ * step_;
+        before_ = mine == 0 ? 0 : mine < count ? rows[mine - 1].end : CopyProgram::kTileBytes;
+    }
+
+    __device__ Move locate(std::int64_t at) const {
+        const auto offset = static_cast<std::uint32_t>(at - begin_);
+        // The last of the lanes' rows that begins at or before the warp's first vector, and on from there.
+        std::uint32_t row = (__popc(__ballot_sync(0xFFFFFFFFu, before_ <= offset - lane_ * 16)) - 1) * step_;
+        if (offset >= bytes_) {
+            return {nullptr, nullptr};
+        }
+        while (rows_[row].end <= offset) {
+            ++row;
+        }
+        return rows_[row].locate(at);
+    }
+
+    /// What stands for a vector that is not whole.
+    template <Job kJob>
+    __device__ uint4 pieces(std::int64_t /*at*/) const {
+        return make_uint4(0, 0, 0, 0);  // beyond the end
+    }
+
+private:
+    const PlainRow* rows_;
+    std::int64_t begin_;
+    std::uint32_t lane_;
+    std::uint32_t bytes_;
+    std::uint32_t step_;    // between rows that lanes stand for
+    std::uint32_t before_;  // where this lane's row begins in the tile
 };
 
 // Nulls for what is no whole vector. Not inlined: the registers are for plain tiles.
@@ -291,6 +361,11 @@ struct AnyTile {
     std::uint32_t low, high;
 
     __device__ Move locate(std::int64_t at) const { return locate_any(program, bases, low, high, at); }
+
+    template <Job kJob>
+    __device__ uint4 pieces(std::int64_t at) const {
+        return at < program.wire_bytes ? move_pieces<kJob>(program, low, high, bases, at) : make_uint4(0, 0, 0, 0);
+    }
 };
 
 template <Job kJob, class Tile>
@@ -312,9 +387,7 @@ __device__ void load_step(const Tile& tile, std::int64_t begin, uint4 (&data)[kV
 #pragma unroll
         for (int k = 0; k < kVectors; ++k) {
             if (to[k] == nullptr) {
-                data[k] = begin + k * 512 < tile.program.wire_bytes
-                              ? move_pieces<kJob>(tile.program, tile.low, tile.high, tile.bases, begin + k * 512)
-                              : make_uint4(0, 0, 0, 0);
+                data[k] = tile.template pieces<kJob>(begin + k * 512);
             }
         }
     }
@@ -323,14 +396,19 @@ __device__ void load_step(const Tile& tile, std::int64_t begin, uint4 (&data)[kV
 // The warp's part of a tile. `begin` is the lane's first byte.
 template <Job kJob, class Tile, class Hasher>
 __device__ __forceinline__ void move_tile(const Tile& tile, std::int64_t begin, Hasher& hasher) {
+    constexpr bool kAhead = Hasher::kAhead && Tile::kWhole;  // lookups leave no registers for it
     uint4 data[kVectors];
     char* to[kVectors];
-    load_step<kJob>(tile, begin, data, to);
+    if (kAhead) {
+        load_step<kJob>(tile, begin, data, to);
+    }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
         uint4 next[kVectors];
         char* next_to[kVectors];
-        if (step + 1 < kSteps) {
+        if (!kAhead) {
+            load_step<kJob>(tile, begin + step * kStepBytes, data, to);
+        } else if (step + 1 < kSteps) {
             load_step<kJob>(tile, begin + (step + 1) * kStepBytes, next, next_to);
         }
 #pragma unroll
@@ -340,7 +418,7 @@ __device__ __forceinline__ void move_tile(const Tile& tile, std::int64_t begin, 
             }
         }
         hasher.add(data, step);
-        if (step + 1 < kSteps) {
+        if (kAhead && step + 1 < kSteps) {
 #pragma unroll
             for (int k = 0; k < kVectors; ++k) {
                 data[k] = next[k];
@@ -354,10 +432,8 @@ template <Job kJob, class Hasher>
 __global__ void __launch_bounds__(kThreads, Hasher::kBlocks)
     move(const __grid_constant__ DeviceProgramView program, const __grid_constant__ Bases bases,
          const __grid_constant__ HashSink sink, std::uint32_t tiles_per_block) {
-    // The descriptor that most of a tile, or all of it, lies in.
-    __shared__ CopyDescriptor first;
-    constexpr std::uint32_t kNone = ~0u;
-    std::uint32_t held = kNone;
+    __shared__ std::aligned_storage_t<sizeof(PlainRow), 16> row_memory[kMostRows];
+    auto* rows = reinterpret_cast<PlainRow*>(row_memory);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     Hasher hasher(sink.secrets, lane);
@@ -366,20 +442,18 @@ __global__ void __launch_bounds__(kThreads, Hasher::kBlocks)
     const std::uint32_t begin = blockIdx.x * tiles_per_block;
     const std::uint32_t end = min(begin + tiles_per_block, program.tile_count);
     for (std::uint32_t tile = begin; tile < end; ++tile) {
-        const std::uint32_t low = program.tiles[tile];
-        const std::uint32_t high = program.tiles[tile + 1];
-        if (low != held) {
-            hold(program, low, first);
-            held = low;
+        if (tile > begin) {
+            __syncthreads();  // nobody reads the last tile's rows any more
         }
+        const bool plain = hold_rows(program, bases, tile, rows);
         const std::int64_t warp_begin = tile * CopyProgram::kTileBytes + warp * kWarpBytes;
-        if (warp_begin >= program.wire_bytes) {
-            continue;
-        }
-        if (warp_begin + kWarpBytes <= first.wire_end() && first.unit == 16 && first.rank <= 1) {
-            move_tile<kJob>(PlainTile(first, bases), warp_begin + lane * 16, hasher);
+        const std::int64_t at = warp_begin + lane * 16;
+        if (plain && rows[0].end == CopyProgram::kTileBytes) {
+            move_tile<kJob>(OneRowTile{rows[0]}, at, hasher);
+        } else if (plain) {
+            move_tile<kJob>(RowsTile(program, tile, rows), at, hasher);
         } else {
-            move_tile<kJob>(AnyTile{program, bases, low, high}, warp_begin + lane * 16, hasher);
+            move_tile<kJob>(AnyTile{program, bases, program.tiles[tile], program.tiles[tile + 1]}, at, hasher);
         }
         hasher.finish(static_cast<std::uint64_t>(warp_begin) / 1024, segments);
     }
@@ -505,6 +579,7 @@ struct Converter {
 
 constexpr int kConvertTurns = static_cast<int>(CopyProgram::kTileBytes) / (kThreads * 8);
 constexpr int kConvertAtOnce = 8;
+constexpr std::uint32_t kMostConvertedTilesPerBlock = 4;
 
 // A tile within one descriptor, in whole halves of vectors.
 template <Conversion kConversion>
@@ -592,15 +667,21 @@ struct Grid {
     std::uint32_t tiles_per_block;
 };
 
-Grid grid_for(std::uint32_t tiles) {
+Grid grid_for(std::uint32_t tiles, std::uint32_t most_per_block) {
     std::uint32_t per_block = tiles / kEnoughBlocks;
-    per_block = per_block < 1 ? 1 : per_block > kMostTilesPerBlock ? kMostTilesPerBlock : per_block;
+    per_block = per_block < 1 ? 1 : per_block > most_per_block ? most_per_block : per_block;
     return {(tiles + per_block - 1) / per_block, per_block};
 }
 
 Bases to_bases(const RunBases& bases) {
     return {{nullptr, reinterpret_cast<char*>(bases.wire),
              const_cast<char*>(reinterpret_cast<const char*>(bases.gathered))}};
+}
+
+template <Job kJob, class Hasher>
+void launch_move(const DeviceProgramView& program, const RunBases& bases, const HashSink& hash, CUstream_st* stream) {
+    const Grid grid = grid_for(program.tile_count, Hasher::kMostTilesPerBlock);
+    move<kJob, Hasher><<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), hash, grid.tiles_per_block);
 }
 
 }  // namespace
@@ -621,15 +702,13 @@ Status launch_copy(const DeviceProgramView& program, const RunBases& bases, cons
     if (program.tile_count == 0) {
         return ok_status();
     }
-    const Grid grid = grid_for(program.tile_count);
     if (program.converts) {
+        const Grid grid = grid_for(program.tile_count, kMostConvertedTilesPerBlock);
         convert<<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), grid.tiles_per_block);
     } else if (hash != nullptr) {
-        move<Job::kCopy, SegmentHasher>
-            <<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), *hash, grid.tiles_per_block);
+        launch_move<Job::kCopy, SegmentHasher>(program, bases, *hash, stream);
     } else {
-        move<Job::kCopy, NoHasher>
-            <<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), HashSink{}, grid.tiles_per_block);
+        launch_move<Job::kCopy, NoHasher>(program, bases, HashSink{}, stream);
     }
     return from_cuda(cudaGetLastError(), "launching a copy kernel");
 }
@@ -640,13 +719,10 @@ Status launch_hash(const DeviceProgramView& program, const RunBases& bases, Copy
         *hash.digest = 0;
         return ok_status();
     }
-    const Grid grid = grid_for(program.tile_count);
     if (side == CopySide::kSource) {
-        move<Job::kHashSource, SegmentHasher>
-            <<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), hash, grid.tiles_per_block);
+        launch_move<Job::kHashSource, SegmentHasher>(program, bases, hash, stream);
     } else {
-        move<Job::kHashTarget, SegmentHasher>
-            <<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), hash, grid.tiles_per_block);
+        launch_move<Job::kHashTarget, SegmentHasher>(program, bases, hash, stream);
     }
     return from_cuda(cudaGetLastError(), "launching a checksum kernel");
 }

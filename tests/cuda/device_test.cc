@@ -168,6 +168,33 @@ TEST_F(DeviceTest, ManyPiecesInOneLaunch) {
     check(set, false);
 }
 
+// From thousands of descriptors in a tile to tiles of one, in sizes that fall on the ends of tiles, of what a warp moves, and elsewhere; and
+// with some that are no plain ones between them.
+TEST_F(DeviceTest, TilesOfAnyNumberOfDescriptors) {
+    for (const std::int64_t size :
+         {16, 240, 256, 272, 512, 1008, 1024, 1536, 8192, 16400, 32752, 32768, 32784, 100000}) {
+        for (const bool mixed : {false, true}) {
+            test::CopySet set;
+            std::int64_t at = 0;
+            for (std::int64_t i = 0; set.wire_bytes < (300 << 10); ++i) {
+                test::CopySet::One one;
+                const std::int64_t odd = mixed && i % 5 == 3 ? 8 : 0;  // aligned to 8 only
+                one.copy = {at + odd, at + odd, size, Dims{}, Dims{}, Dims{}};
+                one.wire_offset = set.wire_bytes;
+                set.wire_bytes += one.wire_bytes();
+                at += size + 32;
+                set.copies.push_back(one);
+            }
+            set.source.resize(static_cast<std::size_t>(at));
+            for (std::size_t i = 0; i < set.source.size(); ++i) {
+                set.source[i] = static_cast<std::byte>((i * 2654435761u) >> 11);
+            }
+            set.target_bytes = static_cast<std::size_t>(at);
+            ASSERT_NO_FATAL_FAILURE(check(set, false)) << size << " " << mixed;
+        }
+    }
+}
+
 TEST_F(DeviceTest, LanesRunAtTheSameTime) {
     test::RandomCopies random(7);
     const test::CopySet set = random.make(200, 16);
