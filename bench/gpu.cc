@@ -1,7 +1,9 @@
 // What the GPU's part of Sluice reaches on this machine, beside what the device itself can do, in one run.
 //   bench_gpu copy|quantise|checksum [--json FILE]
 //   mpirun -n 2 --bind-to none bench_gpu pull [--json FILE]
+//   mpirun -n 4 --bind-to none bench_gpu pairs [--json FILE]
 #include "bench/gpu_kernels.h"
+#include "bench/gpu_pairs.h"
 #include "bench/gpu_pull.h"
 #include "cli/exit_code.h"
 #include "cli/json_output.h"
@@ -18,6 +20,7 @@ namespace {
 struct Options {
     GpuKernelOptions kernels;
     GpuPullOptions pull;
+    GpuPairsOptions pairs;
     int device = 0;
     std::string json;
 };
@@ -52,6 +55,20 @@ cli::ExitCode run_pull(const Options& options) {
     }
     print_gpu_pull_rows(out["rows"]);
     return cli::report(cli::Output(options.json).write_json(out));
+}
+
+// Of four processes; the third has the results.
+cli::ExitCode run_pairs(const Options& options) {
+    GpuPairsOptions pairs = options.pairs;
+    pairs.device = options.device;
+    nlohmann::json row;
+    if (const Status status = bench_gpu_pairs(pairs, row); !status.ok() || row.empty()) {
+        return cli::report(status);
+    }
+    print_gpu_pairs_row(row);
+    return cli::report(
+        cli::Output(options.json)
+            .write_json({{"schema", 1}, {"bench", "gpu pairs"}, {"repetitions", pairs.repetitions}, {"rows", {row}}}));
 }
 
 }  // namespace
@@ -89,9 +106,18 @@ int main(int argc, char** argv) {
     pull->add_option("--series", options.pull.only, "Only this series; repeatable")->expected(1)->take_all();
     pull->add_option("--device", options.device, "Number of the CUDA device")->capture_default_str();
     pull->add_option("--json", options.json, "Write the results as JSON to FILE")->type_name("FILE");
+    CLI::App* pairs = app.add_subcommand("pairs", "Two worker processes pull from two trainer processes (mpirun -n 4)");
+    pairs->add_option("--repetitions", options.pairs.repetitions, "One more warms up")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    pairs->add_option("--device", options.device, "Number of the CUDA device")->capture_default_str();
+    pairs->add_option("--json", options.json, "Write the results as JSON to FILE")->type_name("FILE");
     CLI11_PARSE(app, argc, argv);
     if (pull->parsed()) {
         return run_pull(options);
+    }
+    if (pairs->parsed()) {
+        return run_pairs(options);
     }
     return run(name, chosen, options);
 }

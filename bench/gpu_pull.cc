@@ -1,5 +1,7 @@
 #include "bench/gpu_pull.h"
 
+#include "bench/gpu_session.h"
+#include "bench/pack_load.h"
 #include "bench/raw_get.h"
 #include "bench/spread.h"
 #include "cli/model_source.h"
@@ -15,7 +17,6 @@
 #include "runtime/services/log.h"
 #include "trainer/resident_source.h"
 #include "trainer/trainer.h"
-#include "transport/ucx/ucx_transport.h"
 #include "worker/worker.h"
 
 #include <fmt/format.h>
@@ -44,15 +45,17 @@ struct Series {
     Choice path;
 };
 
-// 32 GB each of a dense and of a mixture-of-experts model (more or fewer of their layers), all of the latter, and a dense one of which
-// 16 GB are long runs.
+// 32 GB each of a dense and of a mixture-of-experts model (more or fewer of their layers), all of the latter, and two dense ones of which
+// 16 GB are long runs: one of the former's shapes, one of those of 70 billion parameters.
 const ModelOf kModels[] = {
     {"Llama-3.1-8B", {"num_hidden_layers=70"}},
     {"Qwen3-30B-A3B", {"num_hidden_layers=25"}},
     {"Qwen3-30B-A3B", {}},
     {"Llama-3.1-8B", {"num_hidden_layers=112"}},
+    {"Llama-3.1-8B", {"num_hidden_layers=26", "hidden_size=8192", "intermediate_size=28672", "num_attention_heads=64"}},
 };
 constexpr Series kSeries[] = {
+    {"dense tp2, runs of 64M direct", 4, "tp=2", 64 << 20, Choice::kDirect},
     {"dense tp2, runs of 16M direct", 3, "tp=2", 16 << 20, Choice::kDirect},
     {"dense tp2 packed", 0, "tp=2", 1, Choice::kPacked},
     {"dense tp2 mapped", 0, "tp=2", 1, Choice::kMapped},
@@ -66,6 +69,8 @@ constexpr Series kSeries[] = {
 struct Timings {
     std::int64_t bytes = 0;
     std::vector<double> get, copy, pull;
+    std::vector<double>
+        pack_and_get;  // of packed series: an owner packs and a reader gets as many bytes, at the same time
 };
 
 /// Both ranks' part in all series of one model.
@@ -119,28 +124,28 @@ private:
         return route;
     }
 
-    Result<std::unique_ptr<Session>> open_session(std::span<std::byte> probe) {
-        return Session::open(
-            settings_,
-            [this, probe](EventLoop& loop) {
-                return transport::open_ucx_transport(loop,
-                                                     {settings_.ucx, settings_.show_ucx_log, probe, MemoryKind::kCuda});
-            },
-            &device_);
-    }
-
     Status serve(const cli::Model& model, const Ownership& ownership, cli::TrainerWeights& weights, Choice path) {
         SLUICE_ASSIGN_OR_RETURN(auto raw, RawGet::create(settings_, bootstrap_, weights.bytes(), deadline(), &device_));
-        SLUICE_ASSIGN_OR_RETURN(auto session, open_session(weights.bytes()));
+        SLUICE_ASSIGN_OR_RETURN(auto session, open_gpu_session(settings_, device_, weights.bytes()));
         ResidentSource source({weights.segment()});
         Trainer::Options options;
         options.route = route(path);
         options.verify_hashes = false;
         SLUICE_ASSIGN_OR_RETURN(auto server, Trainer::create(*session, bootstrap_, model.catalogue, 0, ok_status(),
                                                              ownership, &source, options));
+        std::unique_ptr<PackLoad> load;
+        if (path == Choice::kPacked) {
+            SLUICE_ASSIGN_OR_RETURN(load,
+                                    PackLoad::create(device_, server->plan().owner_route, {weights.bytes().data()}));
+        }
         for (int version = 1; version <= options_.repetitions + 1; ++version) {
             SLUICE_RETURN_IF_ERROR(weights.write_version(static_cast<std::uint64_t>(version)));
             SLUICE_RETURN_IF_ERROR(together());
+            SLUICE_RETURN_IF_ERROR(together());
+            if (load) {
+                SLUICE_RETURN_IF_ERROR(load->run());
+                SLUICE_RETURN_IF_ERROR(together());
+            }
             SLUICE_RETURN_IF_ERROR(together());
             SLUICE_RETURN_IF_ERROR(server->sync(static_cast<std::uint64_t>(version)));
         }
@@ -159,7 +164,7 @@ private:
         const std::int64_t bytes = std::min({timings.bytes, block.bytes, ownership.segment_bytes.front()});
         SLUICE_ASSIGN_OR_RETURN(const Buffer mapped, device_.map(handle, ownership.segment_bytes.front()));
         SLUICE_ASSIGN_OR_RETURN(auto raw, RawGet::create(settings_, bootstrap_, memory, deadline(), &device_));
-        SLUICE_ASSIGN_OR_RETURN(auto session, open_session(memory));
+        SLUICE_ASSIGN_OR_RETURN(auto session, open_gpu_session(settings_, device_, memory));
         Worker::Options options;
         options.route = route(path);
         options.verify_hashes = false;
@@ -171,6 +176,14 @@ private:
             const Clock::time_point begin = Clock::now();
             SLUICE_RETURN_IF_ERROR(device_.copy(memory.data(), mapped.data(), static_cast<std::size_t>(bytes), 0));
             const double copy = std::chrono::duration<double>(Clock::now() - begin).count();
+            SLUICE_RETURN_IF_ERROR(together());
+            double pack_and_get = 0;
+            if (path == Choice::kPacked) {
+                const Clock::time_point both_begin = Clock::now();
+                SLUICE_RETURN_IF_ERROR(raw->run(bytes).status());
+                SLUICE_RETURN_IF_ERROR(together());
+                pack_and_get = std::chrono::duration<double>(Clock::now() - both_begin).count();
+            }
             SLUICE_RETURN_IF_ERROR(parameters.poison());
             SLUICE_RETURN_IF_ERROR(together());
             SLUICE_RETURN_IF_ERROR(worker->sync(static_cast<std::uint64_t>(version)));
@@ -181,6 +194,9 @@ private:
                 timings.get.push_back(get);
                 timings.copy.push_back(copy);
                 timings.pull.push_back(worker->stats().seconds);
+                if (path == Choice::kPacked) {
+                    timings.pack_and_get.push_back(pack_and_get);
+                }
             }
         }
         worker->close();
@@ -203,20 +219,18 @@ private:
             }
             return out;
         };
-        // Pack and read move every byte twice through one memory: they cannot overlap but in time.
-        std::vector<double> both;
-        for (std::size_t i = 0; i < t.get.size(); ++i) {
-            both.push_back(t.get[i] + t.copy[i]);
+        nlohmann::json& row = rows.emplace_back(nlohmann::json{{"name", series.name},
+                                                               {"bytes", t.bytes},
+                                                               {"pull_bytes_per_second", spread(rates(t.pull))},
+                                                               {"raw_get_bytes_per_second", spread(rates(t.get))},
+                                                               {"copy_bytes_per_second", spread(rates(t.copy))},
+                                                               {"share_of_raw_get", spread(share_of(t.get))},
+                                                               {"share_of_copy", spread(share_of(t.copy))},
+                                                               {"seconds", spread(t.pull)}});
+        if (!t.pack_and_get.empty()) {
+            row["pack_and_get_bytes_per_second"] = spread(rates(t.pack_and_get));
+            row["share_of_pack_and_get"] = spread(share_of(t.pack_and_get));
         }
-        rows.push_back({{"name", series.name},
-                        {"bytes", t.bytes},
-                        {"pull_bytes_per_second", spread(rates(t.pull))},
-                        {"raw_get_bytes_per_second", spread(rates(t.get))},
-                        {"copy_bytes_per_second", spread(rates(t.copy))},
-                        {"share_of_raw_get", spread(share_of(t.get))},
-                        {"share_of_copy", spread(share_of(t.copy))},
-                        {"share_of_pack_and_read", spread(share_of(both))},
-                        {"seconds", spread(t.pull)}});
     }
 
     GpuPullOptions options_;
@@ -262,15 +276,18 @@ Status bench_gpu_pull(const GpuPullOptions& options, nlohmann::json& rows) {
 
 void print_gpu_pull_rows(const nlohmann::json& rows) {
     fmt::print(stderr, "{:32}{:>10}{:>11}{:>11}{:>11}{:>8}{:>8}{:>11}{:>15}\n", "series", "bytes", "pull/s", "get/s",
-               "copy/s", "of get", "of copy", "of p+read", "spread");
+               "copy/s", "of get", "of copy", "of p+get", "spread");
     const auto tera = [](const nlohmann::json& rate) { return rate["median"].get<double>() * 1e-12; };
     for (const nlohmann::json& row : rows) {
         const nlohmann::json& share = row["share_of_raw_get"];
-        fmt::print(stderr, "{:32}{:>10}{:>8.3f} TB{:>8.3f} TB{:>8.3f} TB{:>8.3f}{:>8.3f}{:>11.3f}{:>15}\n",
+        fmt::print(stderr, "{:32}{:>10}{:>8.3f} TB{:>8.3f} TB{:>8.3f} TB{:>8.3f}{:>8.3f}{:>11}{:>15}\n",
                    row["name"].get<std::string>(), human_bytes(row["bytes"].get<std::int64_t>()),
                    tera(row["pull_bytes_per_second"]), tera(row["raw_get_bytes_per_second"]),
                    tera(row["copy_bytes_per_second"]), share["median"].get<double>(),
-                   row["share_of_copy"]["median"].get<double>(), row["share_of_pack_and_read"]["median"].get<double>(),
+                   row["share_of_copy"]["median"].get<double>(),
+                   row.contains("share_of_pack_and_get")
+                       ? fmt::format("{:.3f}", row["share_of_pack_and_get"]["median"].get<double>())
+                       : std::string(),
                    fmt::format("{:.3f}-{:.3f}", share["min"].get<double>(), share["max"].get<double>()));
     }
 }
