@@ -5,6 +5,7 @@
 #include "cli/json_output.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_probe.h"
+#include "runtime/cuda/nccl_group.h"
 #include "runtime/exchange/agreement.h"
 #include "runtime/exchange/bootstrap_mpi.h"
 #include "runtime/exchange/trace_codec.h"
@@ -82,6 +83,7 @@ Result<Seat> take_seat(Bootstrap& bootstrap, const SyncOptions& options, Deadlin
 /// The GPU of a rank whose weights lie on one.
 struct DeviceMemory {
     std::unique_ptr<Device> device;
+    int ordinal = 0;
     std::optional<Buffer> probe;  ///< What links are tried out with; none where everything goes through host memory.
 };
 
@@ -91,13 +93,38 @@ Result<DeviceMemory> open_device(const SyncOptions& options, const Settings& set
         return out;
     }
     const auto devices = static_cast<int>(probe_cuda().devices.size());
-    const int ordinal = options.memory.device.value_or(devices > 0 ? rank % devices : 0);
-    SLUICE_ASSIGN_OR_RETURN(out.device, open_cuda_device(ordinal, settings.copy_threads));
+    out.ordinal = options.memory.device.value_or(devices > 0 ? rank % devices : 0);
+    // The thread that gathers by NCCL launches kernels too.
+    const int lanes = settings.copy_threads + (seat.trainer && options.gather_by_nccl ? 1 : 0);
+    SLUICE_ASSIGN_OR_RETURN(out.device, open_cuda_device(out.ordinal, lanes));
     log::info("weights on CUDA device {}", out.device->name());
     if (!options.memory.mixed() && !settings.staged) {
         SLUICE_ASSIGN_OR_RETURN(out.probe, out.device->allocate(4096));
     }
     return out;
+}
+
+// The trainers' group, named by the first of them. Every rank of the run takes part, and gets the same failure. Null on workers.
+Result<std::unique_ptr<CollectiveGroup>> open_gather_group(Bootstrap& bootstrap, const SyncOptions& options,
+                                                           const Seat& seat, int ordinal, Deadline deadline) {
+    // Whoever has no NCCL says so before the others wait for it.
+    const Result<std::vector<std::byte>> id =
+        seat.trainer ? make_nccl_group_id() : Result<std::vector<std::byte>>(std::vector<std::byte>());
+    SLUICE_RETURN_IF_ERROR(agree_on_status(bootstrap, id.status(), deadline).with_context("--gather nccl"));
+    const bool names = seat.trainer && seat.own_rank == 0;
+    SLUICE_ASSIGN_OR_RETURN(const auto ids, bootstrap.all_gather(names ? *id : std::vector<std::byte>(), deadline));
+    std::unique_ptr<CollectiveGroup> group;
+    Status opened;
+    if (seat.trainer) {
+        const auto name = std::find_if(ids.begin(), ids.end(), [](const auto& one) { return !one.empty(); });
+        auto made = open_nccl_group(*name, seat.own_rank, options.trainer_ranks(), ordinal, deadline);
+        opened = made.status();
+        if (made.ok()) {
+            group = std::move(*made);
+        }
+    }
+    SLUICE_RETURN_IF_ERROR(agree_on_status(bootstrap, opened, deadline).with_context("--gather nccl"));
+    return group;
 }
 
 /// What a rank sends to the one that writes the results: its report, and its trace if it has one.
@@ -229,6 +256,14 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
     if (const auto ended = end_together(device.status())) {
         return *ended;
     }
+    std::unique_ptr<CollectiveGroup> gather_group;
+    if (options.gather_by_nccl) {
+        auto opened = open_gather_group(bootstrap, options, *seat, device->ordinal, deadline);
+        if (!opened.ok()) {
+            return bootstrap.rank() == 0 ? report(opened.status()) : exit_code(opened.status().code());
+        }
+        gather_group = std::move(*opened);
+    }
     auto session = Session::open(
         *settings,
         [&](EventLoop& loop) {
@@ -254,6 +289,7 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
                               **session,
                               seat->own_rank,
                               device->device.get(),
+                              gather_group.get(),
                               [&] { (*mpi)->finalize(); }};
     const Finish finish = [&](const Status& outcome, const RankReport& mine) {
         if ((*session)->connected()) {

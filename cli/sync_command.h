@@ -7,6 +7,7 @@
 #include "runtime/base/status.h"
 #include "runtime/exchange/bootstrap.h"
 #include "runtime/exchange/session.h"
+#include "runtime/services/collective_group.h"
 
 namespace sluice::cli {
 
@@ -17,9 +18,10 @@ struct SyncContext {
     const Model& model;
     Bootstrap& bootstrap;
     Session& session;
-    int own_rank = 0;             ///< Within its side.
-    Device* device = nullptr;     ///< Where this rank's weights lie; null: host memory.
-    std::function<void()> ready;  ///< Set-up is over and agreed on: the bootstrap is needed no more.
+    int own_rank = 0;                         ///< Within its side.
+    Device* device = nullptr;                 ///< Where this rank's weights lie; null: host memory.
+    CollectiveGroup* gather_group = nullptr;  ///< Of the trainers that gather by NCCL.
+    std::function<void()> ready;              ///< Set-up is over and agreed on: the bootstrap is needed no more.
 };
 
 /// Brings all ranks to the start of a version together, so that its time is that of the sync and not of somebody's optimiser.

@@ -117,6 +117,13 @@ void SyncOptionsParser::add_to(CLI::App& command) {
         "--staged", staged_,
         "Weights in GPU memory go through pinned host memory, also where links reach GPUs (or SLUICE_STAGED)");
     command
+        .add_option(
+            "--gather", gather_,
+            "How trainers with --source gathered put groups together: pulls from each other, or NCCL (weights in "
+            "GPU memory, a GPU for each trainer)")
+        ->check(CLI::IsMember({"pull", "nccl"}))
+        ->capture_default_str();
+    command
         .add_option("--credit", credit_,
                     "Groups a trainer may have published and unreleased (default 1, or SLUICE_CREDIT)")
         ->type_name("N");
@@ -154,6 +161,11 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     SLUICE_ASSIGN_OR_RETURN(options.memory, parse_memory(memory_));
     if (!device_.empty()) {
         SLUICE_ASSIGN_OR_RETURN(options.memory.device, parse_count("--device", device_, 0));
+    }
+    options.gather_by_nccl = gather_ == "nccl";
+    if (options.gather_by_nccl &&
+        (options.source != SourceKind::kGathered || options.memory.trainer != MemoryKind::kCuda)) {
+        return invalid_argument("--gather nccl: it needs --source gathered and --memory cuda; leave it out");
     }
     settings.staged = settings.staged || staged_;
     if (options.memory.any_cuda()) {

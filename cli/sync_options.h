@@ -47,6 +47,7 @@ struct SyncOptions {
     SourceKind source = SourceKind::kResident;
     RouteOptions route;
     MemoryChoice memory;
+    bool gather_by_nccl = false;  ///< Trainers gather by NCCL, not by pulls.
     std::uint64_t versions = 3;
     VerifyMode verify = VerifyMode::kDigest;
     bool fp8_blocks = false;                        ///< --hook fp8-blocks: workers keep their weights in kernel format.
@@ -77,6 +78,7 @@ private:
     std::string dump_, json_, trace_, role_, die_;
     std::string credit_, staging_, slots_, inflight_, timeout_;
     std::string memory_ = "host";
+    std::string gather_ = "pull";
     std::string hook_ = "none";
     std::string layers_in_flight_;
     std::string device_;

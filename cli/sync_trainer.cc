@@ -42,7 +42,8 @@ Status make_parts(const SyncContext& context, const WeightValues& values, Traine
                             gather_demand(model.catalogue, model.config, options.trainer, context.own_rank));
     parts.source = std::make_unique<GatheredSource>(
         std::move(segments), RankInput::Gather{parts.stored, *parts.gather}, parts.offered.gathered_bytes,
-        GatheredSource::Options{options.verify == VerifyMode::kDigest, context.settings.staging_bytes});
+        GatheredSource::Options{options.verify == VerifyMode::kDigest, context.settings.staging_bytes,
+                                context.gather_group});
     return ok_status();
 }
 

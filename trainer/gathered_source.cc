@@ -3,6 +3,7 @@
 #include "runtime/exchange/exchange_memory.h"
 #include "runtime/exchange/flow_setup.h"
 #include "runtime/services/latch.h"
+#include "runtime/services/log.h"
 
 #include <fmt/format.h>
 
@@ -64,12 +65,21 @@ void GatheredSource::add_to(RankInput& input) const { input.gather = gather_; }
 Status GatheredSource::prepare(Session& session, const RankPlan& plan, std::span<const RemoteRegion> segments,
                                std::span<const transport::MemoryRegion* const> buffers, MemoryCard& card) {
     session_ = &session;
+    // Before there are links: a peer whose set-up fails may call abort() at any time from then on.
+    const int groups = static_cast<int>(gathered_bytes_.size());
+    landed_ = std::make_unique<GroupEvents>(groups);
+    released_ = std::make_unique<GroupEvents>(groups);
     buffer_regions_.assign(buffers.begin(), buffers.end());
     RemoteMemory& shown = card.flows[static_cast<std::size_t>(FlowId::kGather)];
     shown.segments.assign(segments.begin(), segments.end());
     const bool on_device = std::any_of(segments_.begin(), segments_.end(),
                                        [](const Segment& segment) { return segment.kind == MemoryKind::kCuda; });
     device_ = on_device ? session.device() : nullptr;
+    if (options_.group != nullptr && (device_ == nullptr || device_->lanes() <= session.settings().copy_threads)) {
+        return invalid_argument(
+            "a group to gather with was given, and no device that has a lane for it: weights must be in GPU memory, "
+            "with one lane more than copy threads");
+    }
     SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session, plan.gather_owner_route, device_, plan.staged));
     slots_->describe(shown);
     SLUICE_ASSIGN_OR_RETURN(Buffer staging, allocate_exchange_memory(options_.staging_bytes, device_, plan.staged));
@@ -105,8 +115,6 @@ Status GatheredSource::start(Session& session) {
                             pull_owners(session, plan.gather_route, FlowId::kGather, own_world_rank, local));
 
     const int groups = static_cast<int>(gathered_bytes_.size());
-    landed_ = std::make_unique<GroupEvents>(groups);
-    released_ = std::make_unique<GroupEvents>(groups);
     begin_task_ = std::make_unique<BeginTask>(*this);
     allow_task_ = std::make_unique<AllowTask>(*this);
     PullOptions pull;
@@ -137,18 +145,36 @@ Status GatheredSource::start(Session& session) {
     SLUICE_RETURN_IF_ERROR(server_->prepare_device());
     SLUICE_RETURN_IF_ERROR(engine_->prepare_device());
     session.set_flow(FlowId::kGather, server_.get(), engine_.get());
-    return opened;
+    if (options_.group == nullptr) {
+        return ok_status();
+    }
+    SLUICE_ASSIGN_OR_RETURN(collective_,
+                            CollectiveGather::create(*device_, session.settings().copy_threads, *options_.group,
+                                                     plan.gather_route, plan.gather_owner_route, local, groups));
+    return ok_status();
 }
 
 Status GatheredSource::begin(std::uint64_t version) {
     landed_->reset();
     released_->reset();
+    if (collective_) {
+        return ok_status();
+    }
     begin_task_->version = version;
     session_->loop().post(*begin_task_);
     return ok_status();
 }
 
 Status GatheredSource::gather(std::uint64_t version, GroupId group, std::span<std::byte> buffer, Deadline deadline) {
+    if (collective_) {
+        return collective_->gather(group, buffer.data(), deadline)
+            .with_context(fmt::format("version {}: gathering group {}", version, group));
+    }
+    return gather_by_pull(version, group, buffer, deadline);
+}
+
+Status GatheredSource::gather_by_pull(std::uint64_t version, GroupId group, std::span<std::byte> buffer,
+                                      Deadline deadline) {
     const bool anything =
         std::any_of(session_->plan().gather_route.chunks.begin(), session_->plan().gather_route.chunks.end(),
                     [group](const Chunk& chunk) { return chunk.group == group; });
@@ -170,6 +196,9 @@ Status GatheredSource::gather(std::uint64_t version, GroupId group, std::span<st
 }
 
 Status GatheredSource::end(bool failed, Deadline deadline) {
+    if (collective_) {
+        return ok_status();  // gather() returns when nobody reads the shards any more
+    }
     if (!failed) {
         // The lease on the own shards: the peers may still be reading them.
         if (!landed_->wait_over(deadline)) {
@@ -198,9 +227,20 @@ Status GatheredSource::end(bool failed, Deadline deadline) {
     return ok_status();
 }
 
+void GatheredSource::decided(bool committed) {
+    if (!committed && collective_) {
+        options_.group->abort();
+        collective_.reset();
+        log::warning("groups are gathered by pulls from now on: the failed version left the collective half-way");
+    }
+}
+
 void GatheredSource::abort(const Status& cause) {
     landed_->finish(cause);
     released_->finish(cause);
+    if (options_.group != nullptr) {
+        options_.group->abort();
+    }
 }
 
 void GatheredSource::release() {
@@ -208,6 +248,7 @@ void GatheredSource::release() {
         return;  // set-up did not come as far as this source
     }
     session_->set_flow(FlowId::kGather, nullptr, nullptr);
+    collective_.reset();
     server_.reset();
     engine_.reset();
     slots_.reset();

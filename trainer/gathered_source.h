@@ -5,6 +5,8 @@
 #include "runtime/exchange/serve_slots.h"
 #include "runtime/exchange/server.h"
 #include "runtime/services/buffer.h"
+#include "runtime/services/collective_group.h"
+#include "trainer/collective_gather.h"
 #include "trainer/weight_source.h"
 
 #include <cstdint>
@@ -17,11 +19,17 @@ namespace sluice {
 /// Weights that are cut over the trainer's tensor-parallel group: each group's cut tensors are put together on demand, by
 /// pulling the peers' shards with the same engine that workers pull with. What a rank stores whole is served in place. The shards are
 /// themselves a resident source towards the peers, under the same lease.
+///
+/// With a CollectiveGroup it gathers by that, until a version fails: an exchange that was left half-way cannot be taken up again, so that all ranks
+/// give the group up, and pull from then on.
 class GatheredSource : public WeightSource {
 public:
     struct Options {
         bool verify_hashes = true;
         std::int64_t staging_bytes = 64 << 20;
+        /// Of all trainer ranks, numbered as they are; for shards in GPU memory, on a device that has a lane more than there are copy
+        /// threads. Null: pulls. Outlives the source.
+        CollectiveGroup* group = nullptr;
     };
 
     /// `segments` hold the shards as `gather.shards` says; `gathered_bytes` is the buffer that each group needs (Ownership::gathered_bytes).
@@ -41,6 +49,7 @@ public:
     Status start(Session& session) override;
     Status begin(std::uint64_t version) override;
     Status end(bool failed, Deadline deadline) override;
+    void decided(bool committed) override;
     void abort(const Status& cause) override;
     void close() override;
     void release() override;
@@ -51,6 +60,8 @@ public:
 private:
     class BeginTask;
     class AllowTask;
+
+    Status gather_by_pull(std::uint64_t version, GroupId group, std::span<std::byte> buffer, Deadline deadline);
 
     std::vector<Segment> segments_;
     RankInput::Gather gather_;
@@ -68,6 +79,7 @@ private:
     std::unique_ptr<GroupEvents> released_;  // by the peers that pull from this rank
     std::unique_ptr<BeginTask> begin_task_;
     std::unique_ptr<AllowTask> allow_task_;
+    std::optional<CollectiveGather> collective_;  // while the group is good
 };
 
 }  // namespace sluice

@@ -278,6 +278,7 @@ Status Trainer::sync(std::uint64_t version, void* ready) {
     trace({.name = TraceName::kCommit, .version = version}, commit_begin);
     trace({.name = TraceName::kVersion, .version = version}, begin);
     failed_ = !verdict.status.ok();
+    source_.decided(!failed_);
     return verdict.status;
 }
 

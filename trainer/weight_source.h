@@ -58,6 +58,8 @@ public:
     /// A version begins, and ends (also when it failed: then nothing of it may be in flight afterwards).
     virtual Status begin(std::uint64_t /*version*/) { return ok_status(); }
     virtual Status end(bool /*failed*/, Deadline /*deadline*/) { return ok_status(); }
+    /// The verdict on the version, the same on every rank; after end().
+    virtual void decided(bool /*committed*/) {}
     /// On the event loop: the version has failed somewhere; waits of gather() and end() must end.
     virtual void abort(const Status& /*cause*/) {}
     /// On the event loop, before the links close: gives remote keys back.

@@ -132,9 +132,12 @@ Status BedRank::prepare_trainer() {
     }
     SLUICE_ASSIGN_OR_RETURN(GatherDemand gather,
                             gather_demand(model_.catalogue, model_.config, model_.trainer, own_rank()));
+    if (options_.open_group) {
+        group_ = options_.open_group(own_rank());
+    }
     source_ = std::make_unique<GatheredSource>(
         std::move(segments), RankInput::Gather{stored_, std::move(gather)}, offered_.gathered_bytes,
-        GatheredSource::Options{options_.hashes, options_.settings.staging_bytes});
+        GatheredSource::Options{options_.hashes, options_.settings.staging_bytes, group_.get()});
     return ok_status();
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/exchange/bootstrap.h"
 #include "runtime/exchange/session.h"
 #include "runtime/services/buffer.h"
+#include "runtime/services/collective_group.h"
 #include "runtime/services/device.h"
 #include "tests/transport/network.h"
 #include "trainer/trainer.h"
@@ -44,6 +45,8 @@ struct BedOptions {
     Settings settings = bed_settings();
     /// Makes the device that a rank's weights lie on; null (or no function): they lie in host memory. `worker`: which side it is.
     std::function<std::unique_ptr<Device>(int world_rank, bool worker)> open_device = {};
+    /// Makes the group that a gathering trainer gathers with; null (or no function): it pulls.
+    std::function<std::unique_ptr<CollectiveGroup>(int trainer_rank)> open_group = {};
 };
 
 /// The model and the layouts, as every rank derives them from the options.
@@ -95,6 +98,11 @@ public:
     [[nodiscard]] Trainer& trainer() { return *trainer_; }
     [[nodiscard]] Worker& worker() { return *worker_; }
     [[nodiscard]] Session& session() { return *session_; }
+    /// A trainer's, as its kind.
+    template <class Source>
+    [[nodiscard]] Source& source() {
+        return static_cast<Source&>(*source_);
+    }
     [[nodiscard]] const Demand& demand() const { return demand_; }
     /// A trainer's stored weights, a worker's parameters. With a device, what of them was last written here or read there.
     [[nodiscard]] std::span<std::byte> memory() { return memory_->bytes(); }
@@ -126,6 +134,7 @@ private:
     std::optional<Buffer> memory_;
     std::optional<Buffer> device_memory_;
     Ownership offered_, stored_;
+    std::unique_ptr<CollectiveGroup> group_;
     std::unique_ptr<WeightSource> source_;
     Demand demand_;
     ParameterStore store_;

@@ -1,0 +1,120 @@
+// Gathers by a collective in whole syncs, with imitations of devices and of the collective.
+#include "tests/exchange/sync_bed.h"
+#include "tests/support/host_device.h"
+#include "tests/support/log_guard.h"
+#include "tests/support/thread_collective.h"
+#include "trainer/gathered_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+
+namespace sluice::test {
+namespace {
+
+/// The group outlives the bed's ranks.
+struct CollectiveBed {
+    explicit CollectiveBed(const std::string& trainer)
+        : group(TrainerLayout::parse(trainer)->world_size()), bed(options(trainer)) {
+        bed.fabric().allow_device_memory();
+        bed.create();
+    }
+
+    BedOptions options(const std::string& trainer) {
+        BedOptions out;
+        out.trainer = trainer;
+        out.workers = {"tp=2"};
+        out.source = SourceKind::kGathered;
+        out.settings.mapped = false;
+        out.open_device = [lanes = out.settings.copy_threads + 1](int, bool) {
+            return std::make_unique<HostDevice>(lanes);
+        };
+        out.open_group = [this](int rank) { return group.member(rank); };
+        return out;
+    }
+
+    [[nodiscard]] std::int64_t pulled() {
+        std::int64_t bytes = 0;
+        for (int rank = 0; rank < bed.model().trainers; ++rank) {
+            bytes += bed.trainer(rank).source<GatheredSource>().bytes_pulled();
+        }
+        return bytes;
+    }
+
+    ThreadCollective group;
+    SyncBed bed;
+};
+
+class CollectiveGatherTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(CollectiveGatherTest, ThreeVersionsAreExactAndNothingIsPulledFromPeers) {
+    CollectiveBed collective(GetParam());
+    for (std::uint64_t version = 1; version <= 3 && !HasFailure(); ++version) {
+        collective.bed.sync(version);
+    }
+    EXPECT_GT(collective.group.exchanges(), 0);
+    EXPECT_EQ(collective.pulled(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, CollectiveGatherTest,
+                         testing::Values("tp=2", "tp=4,ep=4", "tp=2,pp=2", "tp=2,dp=2,ep=2", "fsdp=3",
+                                         "tp=4,ep=2,etp=2"),
+                         [](const auto& instance) {
+                             std::string name = instance.param;
+                             std::erase_if(name, [](char c) { return c == '=' || c == ','; });
+                             return name;
+                         });
+
+TEST(CollectiveGather, AFailedExchangeFailsTheVersionAndTheNextOnesArePulled) {
+    CollectiveBed collective("tp=2");
+    collective.bed.sync(1);
+    const ExpectedLog warning("gathered by pulls from now on");
+    collective.group.fail_exchange(3);
+    for (const Status& status : collective.bed.try_sync(2)) {
+        EXPECT_THAT(status.message(), testing::HasSubstr("an exchange was made to fail"));
+    }
+    EXPECT_EQ(collective.bed.worker(0).worker().version(), 1u);
+    const int before = collective.group.exchanges();
+    collective.bed.sync(3);
+    collective.bed.sync(4);
+    EXPECT_GT(collective.pulled(), 0);
+    EXPECT_EQ(collective.group.exchanges(), before);
+}
+
+// A rank that has failed comes to no exchange: whoever waits for it there is called off, long before its deadline.
+TEST(CollectiveGather, APeerThatFailsElsewhereEndsTheExchangeOfTheOthers) {
+    CollectiveBed collective("tp=2");
+    collective.bed.sync(1);
+    const ExpectedLog warning("gathered by pulls from now on");
+    auto& device = static_cast<HostDevice&>(*collective.bed.trainer(1).device());
+    std::atomic<int> runs{0};
+    device.before_run = [&runs] { return ++runs == 3 ? internal_error("the device has a fault") : ok_status(); };
+    const auto begin = std::chrono::steady_clock::now();
+    for (const Status& status : collective.bed.try_sync(2)) {
+        EXPECT_THAT(status.message(), testing::HasSubstr("the device has a fault"));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    collective.bed.sync(3);
+    EXPECT_GT(collective.pulled(), 0);
+}
+
+TEST(CollectiveGather, AGroupWithoutALaneOfItsOwnIsRefused) {
+    ThreadCollective group(2);
+    BedOptions options;
+    options.source = SourceKind::kGathered;
+    options.settings.mapped = false;
+    options.open_device = [lanes = options.settings.copy_threads](int, bool) {
+        return std::make_unique<HostDevice>(lanes);
+    };
+    options.open_group = [&group](int rank) { return group.member(rank); };
+    SyncBed bed(options);
+    bed.fabric().allow_device_memory();
+    for (const Status& status : bed.try_create()) {
+        EXPECT_THAT(status.message(), testing::HasSubstr("one lane more than copy threads"));
+    }
+}
+
+}  // namespace
+}  // namespace sluice::test
