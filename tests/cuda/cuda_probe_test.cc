@@ -1,5 +1,7 @@
 #include "runtime/cuda/cuda_probe.h"
 
+#include "runtime/cuda/cuda_device.h"
+
 #include <gtest/gtest.h>
 
 namespace sluice {
@@ -15,6 +17,21 @@ TEST(CudaProbe, TellsEitherDevicesOrWhyThereAreNone) {
     }
     EXPECT_TRUE(state.driver_version.empty() || !state.toolkit_version.empty());
     EXPECT_EQ(describe(state).find('\n'), std::string::npos);
+}
+
+// No driver on the machine that it runs on: said in one line, and nothing else is the matter.
+TEST(Cases, B01_NoDriver) {
+    const CudaState state = probe_cuda();
+    if (!state.driver_version.empty()) {
+        GTEST_SKIP() << "there is a CUDA driver";
+    }
+    EXPECT_TRUE(state.devices.empty());
+    EXPECT_TRUE(state.problem.starts_with("no CUDA driver") || state.problem.starts_with("built without CUDA"))
+        << state.problem;
+    const auto device = open_cuda_device(0, 1);
+    ASSERT_FALSE(device.ok());
+    EXPECT_EQ(device.status().code(), StatusCode::kUnsupported);
+    EXPECT_NE(device.status().message().find(state.problem), std::string::npos) << device.status().message();
 }
 
 TEST(CudaProbe, DescribesABuildWithoutCuda) {

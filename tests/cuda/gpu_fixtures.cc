@@ -1,5 +1,7 @@
 #include "tests/cuda/gpu_fixtures.h"
 
+#include "runtime/cuda/shared_library.h"
+
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -27,6 +29,12 @@ Status check(CUresult result, const char* what) {
                                   : internal_error(std::string(what) + " returned " + std::to_string(result));
 }
 
+constexpr const char* kSharedRuntime = "libcudart.so.13";
+
+void free_with_shared_runtime(std::byte* data, std::size_t) {
+    static_cast<void>(SharedLibrary(kSharedRuntime).find<decltype(cudaFree)>("cudaFree")(data));
+}
+
 // Tests leave such memory to the end of the process: taking it apart needs more than address and size.
 void leave_mapped(std::byte*, std::size_t) {}
 
@@ -39,6 +47,21 @@ Result<Buffer> allocate_from_pool(std::int64_t size) {
         return internal_error(std::string("cudaMallocAsync: ") + cudaGetErrorString(error));
     }
     return Buffer::adopt(static_cast<std::byte*>(data), size, MemoryKind::kCuda, free_to_pool);
+}
+
+Result<Buffer> allocate_with_shared_runtime(std::int64_t size) {
+    const SharedLibrary runtime(kSharedRuntime);
+    auto* allocate = runtime.find<cudaError_t(void**, std::size_t)>("cudaMalloc");
+    void* data = nullptr;
+    if (const cudaError_t error = allocate(&data, static_cast<std::size_t>(size)); error != cudaSuccess) {
+        return internal_error(std::string("cudaMalloc of the shared runtime: ") + cudaGetErrorString(error));
+    }
+    return Buffer::adopt(static_cast<std::byte*>(data), size, MemoryKind::kCuda, free_with_shared_runtime);
+}
+
+std::string why_no_shared_runtime() {
+    return SharedLibrary(kSharedRuntime).loaded() ? std::string()
+                                                  : std::string(kSharedRuntime) + " is not on this machine";
 }
 
 Result<Buffer> allocate_virtual(std::int64_t size, int pieces) {

@@ -1,32 +1,21 @@
 #include "tests/cuda/gpu_ranks.h"
 
 #include "runtime/cuda/cuda_device.h"
-#include "runtime/cuda/cuda_probe.h"
 #include "tests/exchange/socket_bootstrap.h"
-
-#include <gtest/gtest.h>
+#include "transport/ucx/ucx_transport.h"
 
 #include <utility>
 #include <vector>
 
 namespace sluice::test {
 
-using PathChoice = RouteOptions::PathChoice;
-
 const std::string& why_no_gpu() {
-    static const std::string why = [] {
-        ForkedPeers asking(1, [](PeerChannel& channel) {
-            channel.send_to_test(to_blob(probe_cuda().problem));
-            return 0;
-        });
-        const auto answer = asking.receive(0);
-        asking.wait(0);
-        return answer ? to_text(*answer) : std::string("the process that asked for one died");
-    }();
+    static const std::string why = why_not_gpus(1);
     return why;
 }
 
-BedOptions gpu_options(PathChoice path) {
+BedOptions gpu_options(RouteOptions::PathChoice path) {
+    using PathChoice = RouteOptions::PathChoice;
     BedOptions options;
     options.trainer = "tp=1";
     options.workers = {"tp=1"};
@@ -47,12 +36,12 @@ GpuNetwork::GpuNetwork() {
     probe_.emplace(std::move(*device_->allocate(4096)));
 }
 
-Session::TransportFactory GpuNetwork::factory() {
-    return [this](EventLoop& loop) {
+Session::TransportFactory GpuNetwork::factory(const std::string& transports) {
+    return [this, transports](EventLoop& loop) {
         transport::UcxOptions options;
         options.settings = {{"RNDV_THRESH", "inf"},
                             {"NET_DEVICES", "lo"},
-                            {"TLS", "tcp,cma,cuda,self"},
+                            {"TLS", transports},
                             {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
                             {"MEMTYPE_CACHE", "n"}};
         options.probe_memory = probe_->bytes();
@@ -61,7 +50,8 @@ Session::TransportFactory GpuNetwork::factory() {
     };
 }
 
-void run_ranks(const BedOptions& options, const RankBody& body, std::chrono::steady_clock::duration limit) {
+void run_ranks(const BedOptions& options, const RankBody& body, std::chrono::steady_clock::duration limit,
+               const std::function<void(ForkedPeers&)>& meanwhile) {
     if (const std::string& why = why_no_gpu(); !why.empty()) {
         GTEST_SKIP() << why;
     }
@@ -77,6 +67,7 @@ void run_ranks(const BedOptions& options, const RankBody& body, std::chrono::ste
             return testing::Test::HasFailure() ? ForkedPeers::kFailedExpectations : 0;
         },
         limit);
+    meanwhile(peers);
     EXPECT_TRUE(peers.wait_all_ok());
 }
 
