@@ -260,7 +260,7 @@ void PullEngine::start(std::uint64_t version) {
     begin.kind = MessageKind::kBegin;
     begin.flow = flow_;
     begin.version = version;
-    begin.slot = options_.closed_groups.empty() ? 0 : 1;
+    begin.slot = opens_groups() ? 1 : 0;
     for (auto& owner : owners_) {
         if (owner->is_self()) {
             for (int group = 0; !gated_ && group < groups(); ++group) {
@@ -292,7 +292,7 @@ void PullEngine::allow(GroupId group, Destination destination) {
         const ChunkSlot& chunk = *chunks_[static_cast<std::size_t>(id)];
         destinations_[static_cast<std::size_t>(chunk.compiled.pieces.front().parameter)] = destination;
     }
-    let_read(index);
+    open(group);
 }
 
 void PullEngine::open(GroupId group) {
@@ -308,7 +308,7 @@ void PullEngine::open(GroupId group) {
 
 // Only to an owner that was told to wait for it.
 void PullEngine::tell_open(Owner& owner, int group) {
-    if (options_.closed_groups.empty() || owner.is_self() || !owner.parts[static_cast<std::size_t>(group)].packs) {
+    if (!opens_groups() || owner.is_self() || !owner.parts[static_cast<std::size_t>(group)].packs) {
         return;
     }
     Message message;

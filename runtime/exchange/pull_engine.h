@@ -143,6 +143,7 @@ private:
     void group_became_readable(Owner& owner, int group);
     void let_read(int group);
     void tell_open(Owner& owner, int group);
+    [[nodiscard]] bool opens_groups() const { return gated_ || !options_.closed_groups.empty(); }
     void pump();
     bool start_chunk(Owner& owner);
     bool post_some(Owner& owner);

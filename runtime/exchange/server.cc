@@ -463,8 +463,12 @@ bool Server::serve_next(Consumer& consumer) {
     return false;
 }
 
-// The consumer reads the chunk as soon as it is told of it, and has staging.
+// The consumer reads the chunk as soon as it is told of it, and has staging; or there are slots enough for all, so that nobody waits for one
+// that it keeps meanwhile.
 bool Server::may_be_told(const Consumer& consumer, std::size_t place) const {
+    if (memory_.slot_count >= static_cast<int>(consumers_.size())) {
+        return true;
+    }
     const int group = consumer.demand->packed[place].group;
     return !consumer.opens_groups || consumer.opened[static_cast<std::size_t>(group)] == version_;
 }

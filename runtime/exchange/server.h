@@ -40,8 +40,8 @@ struct ServedMemory {
 ///
 /// The k-th group of `route.group_order` is published at the earliest as the k-th. A consumer is told of groups and packed chunks in
 /// that order as soon as it has begun the version. Slots are shared by the consumers of a demand, and no consumer
-/// may hold more than its share of them, so that a slow one does not stop the others. For a consumer that opens its groups, nothing is packed
-/// or told of a group before it is open: whoever is told of a chunk reads it in finite time.
+/// may hold more than its share of them, so that a slow one does not stop the others. With fewer slots than consumers, nothing is packed or told
+/// of a group that its consumer has still to open: whoever is told of a chunk reads it in finite time then.
 class Server {
 public:
     struct Events {
