@@ -53,13 +53,20 @@ def measure(network, sluice, case, model, chunk_bytes, versions, directory):
 
 
 def costs(runs, side):
-    """Differences between the four runs; what the fewer groups carry is scaled to as many bytes."""
-    many, few = ([runs[groups, chunks][side] for chunks in CHUNKS] for groups in MODELS)
-    per_chunk = (many[1]["own_s"] - many[0]["own_s"]) / (many[1]["chunks"] - many[0]["chunks"])
-    scale = many[0]["bytes"] / few[0]["bytes"]
-    without_chunks = [run["own_s"] - per_chunk * run["chunks"] for run in (many[0], few[0])]
-    per_group = (without_chunks[0] - scale * without_chunks[1]) / (many[0]["groups"] - scale * few[0]["groups"])
-    return {"us_per_group": per_group * 1e6, "us_per_chunk": per_chunk * 1e6}
+    """Differences between the four runs, each taken twice; what the fewer groups carry is scaled to as many bytes."""
+    def per_chunk(groups):
+        large, small = (runs[groups, chunks][side] for chunks in CHUNKS)
+        return (small["own_s"] - large["own_s"]) / (small["chunks"] - large["chunks"])
+
+    of_chunk = statistics.mean(per_chunk(groups) for groups in MODELS)
+
+    def per_group(chunks):
+        many, few = (runs[groups, chunks][side] for groups in MODELS)
+        scale = many["bytes"] / few["bytes"]
+        without_chunks = [run["own_s"] - of_chunk * run["chunks"] for run in (many, few)]
+        return (without_chunks[0] - scale * without_chunks[1]) / (many["groups"] - scale * few["groups"])
+
+    return {"us_per_group": statistics.mean(per_group(chunks) for chunks in CHUNKS) * 1e6, "us_per_chunk": of_chunk * 1e6}
 
 
 def main():
