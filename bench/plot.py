@@ -56,6 +56,11 @@ def of_gpu_pull(data):
     return "Pulls between two processes on one GPU", "share of the raw get", rows
 
 
+def of_gpu_pairs(data):
+    rows = [(row["name"], row["seconds"]["median"], row["copy_seconds"]["median"]) for row in data["rows"]]
+    return "Two trainers and two workers on one GPU", "seconds (mark: copies of as many bytes)", rows
+
+
 def of_mpi(data):
     return f"{data['bench']}, {data['bytes'] / 1e6:.0f} MB", "seconds", [(f"repetition {i + 1}", s, data["median_s"]) for i, s in enumerate(data["seconds"])]
 
@@ -70,7 +75,7 @@ def of_google(data):
 
 KINDS = {"pull": of_pull, "cluster": of_cluster, "cpu": of_cpu, "ladder": of_ladder, "disturbed": of_disturbed, "sweep": of_sweep, "small": of_small,
          "broadcast": of_mpi, "regroup": of_mpi, "gpu copy": of_gpu_kernels, "gpu quantise": of_gpu_kernels, "gpu checksum": of_gpu_kernels,
-         "gpu pull": of_gpu_pull}
+         "gpu pull": of_gpu_pull, "gpu pairs": of_gpu_pairs}
 
 
 def table_of(path):
