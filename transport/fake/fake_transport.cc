@@ -48,8 +48,8 @@ struct Operation : boost::intrusive::list_base_hook<> {
 
 // Something on its way from one transport to another.
 struct Parcel : boost::intrusive::list_base_hook<> {
-    // Room for usual messages from the start: which parcel carries one for the first time depends on the threads.
-    Parcel() { bytes.reserve(256); }
+    // Room for any message from the start: which parcel carries one for the first time depends on the threads.
+    Parcel() { bytes.reserve(kMaxMessageBytes); }
     enum class Kind { kMessage, kServe, kServed };
     Kind kind = Kind::kMessage;
     FakeId from = 0;
@@ -539,7 +539,6 @@ void FakeEndpoint::send(std::span<const std::byte> header, std::span<const std::
             transport_.post_parcel(remote_, last_message_due_, [&](Parcel& parcel) {
                 parcel.kind = Parcel::Kind::kMessage;
                 parcel.header_size = header.size();
-                parcel.bytes.reserve(kMaxMessageBytes);
                 parcel.bytes.assign(header.begin(), header.end());
                 parcel.bytes.insert(parcel.bytes.end(), payload.begin(), payload.end());
             });
