@@ -157,7 +157,8 @@ std::string MpiBootstrap::library_version() {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
     int length = 0;
     MPI_Get_library_version(text.data(), &length);
-    std::string line(text.data(), static_cast<std::size_t>(length));
+    // Open MPI counts the zero at the end.
+    const std::string line(text.data());
     return line.substr(0, line.find('\n'));
 }
 

@@ -198,6 +198,7 @@ def test_info():
     text = run("info").stdout
     for part in ("libucp", "1.2", "MPI", "CUDA"):
         check(part in text, f"info tells {part}: {text}")
+    check(all(line.isprintable() for line in text.splitlines()), f"info is text: {text!r}")
 
 
 def main():
