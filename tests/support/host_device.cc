@@ -122,7 +122,7 @@ Status HostDevice::copy(std::byte* to, const std::byte* from, std::size_t size, 
 }
 
 Status HostDevice::fill(std::byte* to, std::byte value, std::size_t size, int /*lane*/) {
-    std::memset(to, static_cast<int>(value), size);
+    std::fill_n(to, size, value);
     return ok_status();
 }
 
