@@ -335,11 +335,15 @@ Status Worker::run_layer_hooks(std::uint64_t version, GroupId group, Deadline de
         const Status ended = background_->wait(deadline);
         status = status.ok() ? ended : status;
     }
-    SLUICE_RETURN_IF_ERROR(status);
-    if (const std::size_t next = *place + layers_->count(); next < open_tasks_.size()) {
-        session_.loop().post(*open_tasks_[next]);
+    return status;
+}
+
+// Gives a group's buffer, if it had one, to the next group that is to have it.
+void Worker::pass_buffer_on(GroupId group) {
+    const std::optional<std::size_t> place = layers_->place_of(group);
+    if (place && *place + layers_->count() < open_tasks_.size()) {
+        session_.loop().post(*open_tasks_[*place + layers_->count()]);
     }
-    return ok_status();
 }
 
 // Runs the hooks as groups land; returns when nothing of the version is in flight any more.
@@ -367,7 +371,9 @@ Status Worker::pull(std::uint64_t version, Deadline deadline) {
             const Clock::time_point hook_end = Clock::now();
             stats_.hook_seconds = seconds_between(*first_hook, hook_end);
             trace({.name = TraceName::kHook, .version = version, .group = group}, hook_begin, hook_end);
-            if (!hook_status.ok()) {
+            if (hook_status.ok()) {
+                pass_buffer_on(group);
+            } else {
                 hook_status = hook_status.with_context(fmt::format("hook of group {}", group));
                 session_.loop().run_and_wait([&] { engine_->fail(hook_status); });
             }

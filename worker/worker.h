@@ -114,6 +114,7 @@ private:
     Status pull(std::uint64_t version, Deadline deadline);
     Status run_hooks(std::uint64_t version, GroupId group, Deadline deadline);
     Status run_layer_hooks(std::uint64_t version, GroupId group, Deadline deadline);
+    void pass_buffer_on(GroupId group);
     void trace(TraceEvent event, TraceRecorder::Clock::time_point begin, TraceRecorder::Clock::time_point end);
 
     Session& session_;

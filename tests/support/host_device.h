@@ -48,7 +48,7 @@ public:
     [[nodiscard]] std::int64_t waits() const { return waits_; }
     /// What wait_for_event was called with.
     [[nodiscard]] const std::vector<void*>& events() const { return events_; }
-    [[nodiscard]] const StreamLog& stream_log() const { return stream_log_; }
+    [[nodiscard]] StreamLog& stream_log() { return stream_log_; }
     /// Sum of all sizes that allocate() was asked for.
     [[nodiscard]] std::int64_t allocated() const { return allocated_; }
 

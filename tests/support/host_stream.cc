@@ -14,6 +14,23 @@ std::vector<std::string> StreamLog::all() const {
     return all_;
 }
 
+void StreamLog::launched() {
+    const std::lock_guard lock(mutex_);
+    ++under_way_;
+}
+
+void StreamLog::ended() {
+    const std::lock_guard lock(mutex_);
+    if (--under_way_ == 0) {
+        idle_.notify_all();
+    }
+}
+
+void StreamLog::wait_until_idle() {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return under_way_ == 0; });
+}
+
 HostStream::HostStream(Run run, std::function<Status()> before_work, StreamLog& log)
     : run_(std::move(run)), before_work_(std::move(before_work)), log_(log), thread_([this] { work_off(); }) {}
 
@@ -41,6 +58,7 @@ void HostStream::work_off() {
         if (status.ok()) {
             status = work();
         }
+        log_.ended();
         lock.lock();
         busy_ = false;
         if (status_.ok()) {
@@ -51,6 +69,7 @@ void HostStream::work_off() {
 }
 
 Status HostStream::launch(std::function<Status()> work) {
+    log_.launched();
     {
         const std::lock_guard lock(mutex_);
         queue_.push_back(std::move(work));

@@ -17,9 +17,15 @@ class StreamLog {
 public:
     void add(std::string what);
     [[nodiscard]] std::vector<std::string> all() const;
+    void launched();
+    void ended();
+    /// Until all that was launched has ended, also what nobody waits for any more.
+    void wait_until_idle();
 
 private:
     mutable std::mutex mutex_;
+    std::condition_variable idle_;
+    int under_way_ = 0;
     std::vector<std::string> all_;
 };
 
