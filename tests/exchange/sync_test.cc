@@ -53,8 +53,7 @@ TEST_P(SyncOverTest, ThreeVersionsAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, SyncOverTest,
-                         testing::Combine(testing::Values(Network::kFakeOneSided, Network::kFakeEmulated,
-                                                          Network::kUcxTcp, Network::kUcxCma),
+                         testing::Combine(testing::ValuesIn(all_networks()),
                                           testing::Values(SourceKind::kResident, SourceKind::kGathered),
                                           testing::Values(PathChoice::kDirect, PathChoice::kPacked, PathChoice::kAuto)),
                          [](const auto& instance) {

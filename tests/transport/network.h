@@ -19,7 +19,7 @@ namespace sluice::test {
 inline constexpr std::chrono::seconds kPatience{20};
 
 /// What a test runs over.
-enum class Network { kFakeOneSided, kFakeEmulated, kUcxTcp, kUcxCma };
+enum class Network { kFakeOneSided, kFakeEmulated, kUcxTcp, kUcxCma, kUcxRc };
 
 inline std::string to_string(Network network) {
     switch (network) {
@@ -31,25 +31,33 @@ inline std::string to_string(Network network) {
             return "UcxTcp";
         case Network::kUcxCma:
             return "UcxCma";
+        case Network::kUcxRc:
+            return "UcxRc";
     }
     return "unknown";
 }
 inline void PrintTo(Network network, std::ostream* out) { *out << to_string(network); }
 
-inline bool is_ucx(Network network) { return network == Network::kUcxTcp || network == Network::kUcxCma; }
+inline bool is_ucx(Network network) { return network != Network::kFakeOneSided && network != Network::kFakeEmulated; }
 
 inline transport::LinkClass expected_class(Network network) {
     return network == Network::kUcxTcp || network == Network::kFakeEmulated ? transport::LinkClass::kEmulated
                                                                             : transport::LinkClass::kOneSided;
 }
 
-inline transport::UcxOptions ucx_options(Network network) {
-    transport::UcxOptions options;
-    options.settings = {{"RNDV_THRESH", "inf"},
-                        {"NET_DEVICES", "lo"},
-                        {"TLS", network == Network::kUcxTcp ? "tcp,self" : "tcp,cma,self"}};
-    return options;
-}
+// What follows depends on the program: local_networks.cc stands for this host alone, tests/rdma/rc_network.cc for two nodes with verbs.
+
+/// UCX's networks that this program's tests run over.
+std::vector<Network> ucx_networks();
+/// The same, and the fakes where the program tests those too.
+std::vector<Network> all_networks();
+transport::UcxOptions ucx_options(Network network);
+/// The transport of a link over `network`, as UCX names it.
+std::string link_name(Network network);
+/// How long it may take until the death of a peer is noticed: without heartbeats, which are the exchange's.
+std::chrono::milliseconds death_noticed_within(Network network);
+/// Puts the calling thread, and those that it makes, onto node 0 or 1. Called in a forked peer before it makes threads.
+void enter_node(int node);
 
 /// Counts and remembers ends. Waiting is for threads other than the loop.
 class CountedCompletion final : public transport::Completion {
