@@ -14,7 +14,7 @@ namespace {
 
 using Clock = EventLoop::Clock;
 
-constexpr std::size_t kLongestErrorText = 1000;
+constexpr std::size_t kLongestErrorText = 800;  // fits one message on every network
 constexpr auto kCoordinatorFirst = std::chrono::milliseconds(300);
 // How long a rank whose deadline has passed waits for what the coordinator makes of that.
 constexpr auto kVerdictAfterDeadline = std::chrono::milliseconds(250);
@@ -251,6 +251,10 @@ void Coordination::abort_locally(const Status& cause, int failed_rank) {
     on_abort_(cause);
 }
 
+Status Coordination::unreachable(int rank, const Status& connected) const {
+    return {StatusCode::kPeerLost, fmt::format("cannot reach {}: {}", name_of_(rank), connected.message()), rank};
+}
+
 void Coordination::peer_lost(int rank, const Status& cause) {
     const bool was_coordinator = rank < links_.rank() && rank < coordinator();
     if (was_coordinator) {
@@ -258,19 +262,27 @@ void Coordination::peer_lost(int rank, const Status& cause) {
         watching_since_ = Clock::now();
     }
     if (was_coordinator && !is_coordinator()) {
-        if (const Status connected = links_.connect(coordinator()); !connected.ok()) {
-            log::warning("cannot reach {}: {}", name_of_(coordinator()), connected.message());
+        const int next = coordinator();
+        if (const Status connected = links_.connect(next); !connected.ok()) {
+            // Nor will the next one ever hear of this rank: it is lost too, to here. What failed first stays the cause.
+            round_failed(cause, rank);
+            links_.declare_lost(next, unreachable(next, connected));
+            return;
         }
     }
     if (is_coordinator()) {
+        std::vector<Status> unreached;
         for (int other = 0; was_coordinator && other < links_.size(); ++other) {
             if (!links_.lost(other)) {
                 if (const Status connected = links_.connect(other); !connected.ok()) {
-                    log::warning("cannot reach {}: {}", name_of_(other), connected.message());
+                    unreached.push_back(unreachable(other, connected));
                 }
             }
         }
         round_failed(cause, rank);
+        for (const Status& status : unreached) {
+            links_.declare_lost(*status.peer(), status);
+        }
         if (reported_) {
             send_report();  // to ourselves: it had gone to the former coordinator
         }

@@ -80,6 +80,8 @@ private:
     void collect(int rank, std::uint64_t round, const Status& status);
     void round_failed(const Status& cause, int failed_rank);
     void conclude();
+    /// That `rank` cannot be connected to, and so is lost.
+    [[nodiscard]] Status unreachable(int rank, const Status& connected) const;
     void deliver(const Verdict& verdict);
     void abort_locally(const Status& cause, int failed_rank);
     void beat();

@@ -120,6 +120,28 @@ TEST(CoordinationTest, LongErrorTextsAreCutAndNotRefused) {
     expect_round_is_good(ranks, {0, 1});
 }
 
+// As on a node whose network fails as a whole: nobody waits for a coordinator that cannot be reached, and what failed first is named.
+TEST(CoordinationTest, RanksThatCannotReachEachOtherConcludeAlone) {
+    FakeRanks ranks(3, {}, /*linked=*/false, /*unreachable=*/{1, 2});
+    for (const int rank : {1, 2}) {
+        ranks.at(rank).loop.run_and_wait([&] { EXPECT_TRUE(ranks.at(rank).links->connect(0).ok()); });
+    }
+    std::vector<std::future<Verdict>> verdicts;
+    verdicts.push_back(agree(ranks, 1));
+    verdicts.push_back(agree(ranks, 2));
+    for (auto& verdict : verdicts) {
+        EXPECT_TRUE(pending(verdict));
+    }
+    ranks.fabric().kill(ranks.at(0).id);
+    for (auto& verdict : verdicts) {
+        ASSERT_EQ(verdict.wait_for(5s), std::future_status::ready);
+        const Verdict got = verdict.get();
+        EXPECT_EQ(got.status.code(), StatusCode::kPeerLost);
+        EXPECT_EQ(got.status.peer(), 0) << got.status.message();
+        EXPECT_EQ(got.failed_rank, 0);
+    }
+}
+
 // The reports had gone to the coordinator that dies; the next one gets them again.
 TEST(CoordinationTest, TheNextRankTakesOverWhenTheCoordinatorDies) {
     FakeRanks ranks(4);

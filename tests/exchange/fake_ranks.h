@@ -35,8 +35,9 @@ class FakeRanks {
 public:
     static constexpr std::uint64_t kSession = 77;
 
-    /// Every rank is linked with every other one, unless `linked` is false.
-    explicit FakeRanks(int count, Coordination::Options options = {}, bool linked = true) {
+    /// Every rank is linked with every other one, unless `linked` is false. Connecting to the `unreachable` ones fails.
+    explicit FakeRanks(int count, Coordination::Options options = {}, bool linked = true,
+                       const std::vector<int>& unreachable = {}) {
         std::vector<std::vector<std::byte>> addresses;
         for (int i = 0; i < count; ++i) {
             FakeRank& rank = *ranks_.emplace_back(std::make_unique<FakeRank>());
@@ -46,6 +47,9 @@ public:
                 rank.transport = std::move(opened.transport);
                 addresses.push_back(rank.transport->address());
             });
+        }
+        for (const int rank : unreachable) {
+            addresses[static_cast<std::size_t>(rank)] = {std::byte{0}};
         }
         for (int i = 0; i < count; ++i) {
             FakeRank& rank = at(i);
