@@ -51,6 +51,8 @@ public:
     /// Sends a copy of `message` (its sender field is set here). To oneself it is delivered by a task of the loop; to a lost peer,
     /// or without a link, it is dropped: the sync fails by on_lost.
     void send(int peer, const Message& message);
+    /// The most bytes of a message's payload; some hundred on networks with small packets.
+    [[nodiscard]] std::size_t max_payload_bytes() const { return transport_.max_message_bytes() - kMessageHeaderBytes; }
 
     /// Declares a peer dead (missing heartbeats): its endpoint is closed by force, so that everything in flight fails.
     void declare_lost(int peer, const Status& cause);

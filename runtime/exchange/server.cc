@@ -17,7 +17,7 @@ namespace {
 using Clock = EventLoop::Clock;
 
 constexpr std::int64_t kDroppedLinesLogged = 16;
-// Hashes of one kHashes message: fits the smallest message limit of any transport with room to spare.
+// Hashes of one kHashes message at most.
 constexpr std::size_t kHashesPerMessage = 256;
 
 }  // namespace
@@ -408,8 +408,9 @@ void Server::announce(Consumer& consumer) {
             continue;
         }
         message.group = group.group;
-        for (std::size_t first = 0; hash_ && first < part.hashes.size(); first += kHashesPerMessage) {
-            const std::size_t count = std::min(kHashesPerMessage, part.hashes.size() - first);
+        const std::size_t most = std::min(kHashesPerMessage, links_.max_payload_bytes() / sizeof(part.hashes[0]));
+        for (std::size_t first = 0; hash_ && first < part.hashes.size(); first += most) {
+            const std::size_t count = std::min(most, part.hashes.size() - first);
             message.kind = MessageKind::kHashes;
             message.slot = static_cast<std::int32_t>(first);
             message.payload = std::as_bytes(std::span(part.hashes).subspan(first, count));

@@ -272,8 +272,9 @@ Result<std::vector<std::string>> Session::gather_notes(const std::string& mine, 
     loop_->run_and_wait([&] {
         Message part;
         part.kind = MessageKind::kNote;
-        for (std::size_t begin = 0; begin < mine.size(); begin += kNotePart) {
-            part.payload = std::as_bytes(std::span(mine).subspan(begin, std::min(kNotePart, mine.size() - begin)));
+        const std::size_t most = std::min(kNotePart, links_->max_payload_bytes());
+        for (std::size_t begin = 0; begin < mine.size(); begin += most) {
+            part.payload = std::as_bytes(std::span(mine).subspan(begin, std::min(most, mine.size() - begin)));
             links_->send(coordination_->coordinator(), part);
         }
     });
