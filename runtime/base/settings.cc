@@ -18,14 +18,28 @@ using std::chrono::milliseconds;
 //   MAX_HCA_PER_GPU   the NICs near a GPU rather than all of them
 //   CUDA_IPC_...      without it gets between GPUs of a node fall back to emulation on some platforms
 //   CMA_TX_QUOTA      each turn of progress asks all transports, which costs as much as a small copy: some copies to a turn
+//   RC_TIMEOUT, RC_RETRY_COUNT, UD_TIMEOUT, KEEPALIVE_INTERVAL
+//                     a node that is gone is given up after 4 s by who reads from it, and after some 12 s by who does not, instead of
+//                     8 s (or never: some devices take 7 retries for endless) and 50 s. Heartbeats find it sooner; this is for what has none
 //   MEMTYPE_CACHE     UCX's cache knows what was allocated while its hooks were in place; all other memory it takes for the host's
 // MM_ERROR_HANDLING stays off: with it the death of an idle peer is noticed after 20 s instead of milliseconds.
-constexpr std::array<std::array<const char*, 2>, 6> kUcxDefaults = {{{"RNDV_THRESH", "inf"},
-                                                                     {"MAX_RMA_RAILS", "2"},
-                                                                     {"MAX_HCA_PER_GPU", "auto"},
-                                                                     {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
-                                                                     {"CMA_TX_QUOTA", "4"},
-                                                                     {"MEMTYPE_CACHE", "n"}}};
+struct UcxDefault {
+    const char* key;
+    const char* value;
+    std::array<const char*, 3> narrower = {};  // For single transports: ours would win over them.
+};
+constexpr std::array<UcxDefault, 10> kUcxDefaults = {{
+    {"RNDV_THRESH", "inf"},
+    {"MAX_RMA_RAILS", "2"},
+    {"MAX_HCA_PER_GPU", "auto"},
+    {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
+    {"CMA_TX_QUOTA", "4"},
+    {"RC_TIMEOUT", "500ms", {"RC_VERBS_TIMEOUT", "RC_MLX5_TIMEOUT", "DC_MLX5_TIMEOUT"}},
+    {"RC_RETRY_COUNT", "6", {"RC_VERBS_RETRY_COUNT", "RC_MLX5_RETRY_COUNT", "DC_MLX5_RETRY_COUNT"}},
+    {"UD_TIMEOUT", "10s", {"UD_VERBS_TIMEOUT", "UD_MLX5_TIMEOUT"}},
+    {"KEEPALIVE_INTERVAL", "2s"},
+    {"MEMTYPE_CACHE", "n"},
+}};
 constexpr std::int64_t kMinChunkBytes = 4096;
 
 Status read(std::string_view text, LogLevel& out) {
@@ -125,11 +139,13 @@ Result<Settings> Settings::from(const Lookup& lookup) {
     });
     SLUICE_RETURN_IF_ERROR(status);
     SLUICE_RETURN_IF_ERROR(out.check());
-    for (const auto& entry : kUcxDefaults) {
-        if (!lookup(std::string("UCX_") + entry[0])) {
-            out.ucx.push_back({entry[0], entry[1]});
+    const auto given = [&](const char* key) { return key != nullptr && lookup(std::string("UCX_") + key); };
+    for (const UcxDefault& entry : kUcxDefaults) {
+        if (!given(entry.key) && std::ranges::none_of(entry.narrower, given)) {
+            out.ucx.push_back({entry.key, entry.value});
         }
     }
+    out.ucx_transports = lookup("UCX_TLS").value_or("");
     out.show_ucx_log = lookup("UCX_LOG_LEVEL").has_value();
     return out;
 }

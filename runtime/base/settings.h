@@ -63,6 +63,8 @@ struct Settings {
 
     /// Our UCX defaults without those whose variable (UCX_<key>) the user has set: the user's environment wins.
     std::vector<UcxSetting> ucx;
+    /// The user's UCX_TLS: what UCX may use. Empty: not set.
+    std::string ucx_transports;
     /// The user has set UCX_LOG_LEVEL, so UCX's own lines are to be shown as UCX writes them.
     bool show_ucx_log = false;
 

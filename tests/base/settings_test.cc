@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
@@ -37,6 +38,10 @@ TEST(SettingsTest, Defaults) {
                                                       {"MAX_HCA_PER_GPU", "auto"},
                                                       {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
                                                       {"CMA_TX_QUOTA", "4"},
+                                                      {"RC_TIMEOUT", "500ms"},
+                                                      {"RC_RETRY_COUNT", "6"},
+                                                      {"UD_TIMEOUT", "10s"},
+                                                      {"KEEPALIVE_INTERVAL", "2s"},
                                                       {"MEMTYPE_CACHE", "n"}}));
     EXPECT_FALSE(settings->staged);
     EXPECT_TRUE(Settings{}.check().ok());
@@ -112,13 +117,30 @@ TEST(SettingsTest, SizesForGpusLeaveWhatWasGiven) {
 }
 
 TEST(SettingsTest, TheUsersUcxVariablesWin) {
-    const auto settings = with({{"UCX_MAX_RMA_RAILS", "4"}, {"UCX_RNDV_THRESH", ""}, {"UCX_LOG_LEVEL", "info"}});
+    const auto settings =
+        with({{"UCX_MAX_RMA_RAILS", "4"}, {"UCX_RNDV_THRESH", ""}, {"UCX_LOG_LEVEL", "info"}, {"UCX_TLS", "rc,self"}});
     ASSERT_TRUE(settings.ok());
+    EXPECT_EQ(settings->ucx_transports, "rc,self");
     EXPECT_EQ(settings->ucx, (std::vector<UcxSetting>{{"MAX_HCA_PER_GPU", "auto"},
                                                       {"CUDA_IPC_ENABLE_GET_ZCOPY", "y"},
                                                       {"CMA_TX_QUOTA", "4"},
+                                                      {"RC_TIMEOUT", "500ms"},
+                                                      {"RC_RETRY_COUNT", "6"},
+                                                      {"UD_TIMEOUT", "10s"},
+                                                      {"KEEPALIVE_INTERVAL", "2s"},
                                                       {"MEMTYPE_CACHE", "n"}}));
     EXPECT_TRUE(settings->show_ucx_log);
+}
+
+TEST(SettingsTest, AUcxVariableOfOneTransportKeepsOurDefaultForAllAway) {
+    const auto settings = with({{"UCX_RC_MLX5_TIMEOUT", "1s"}, {"UCX_UD_VERBS_TIMEOUT", "1m"}});
+    ASSERT_TRUE(settings.ok());
+    const auto has = [&](const char* key) {
+        return std::ranges::any_of(settings->ucx, [&](const UcxSetting& entry) { return entry.key == key; });
+    };
+    EXPECT_FALSE(has("RC_TIMEOUT"));
+    EXPECT_FALSE(has("UD_TIMEOUT"));
+    EXPECT_TRUE(has("RC_RETRY_COUNT"));
 }
 
 TEST(SettingsTest, DescriptionReadsBackToTheSameSettings) {

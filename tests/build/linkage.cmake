@@ -12,6 +12,12 @@ foreach(unwanted "BIND_NOW" "Flags:[^\n]* NOW" "NEEDED[^\n]*libcuda" "NEEDED[^\n
   endif()
 endforeach()
 
+# By which memory is registered with verbs devices for reading only (transport/ucx/read_only_registration.h).
+run(exported readelf --dyn-syms --wide ${PROGRAM})
+foreach(function ibv_reg_mr_iova2 ibv_reg_dmabuf_mr)
+  expect("${exported}" "GLOBAL +DEFAULT +[0-9]+ ${function}")
+endforeach()
+
 set(ENV{LD_LIBRARY_PATH})
 run(libraries ldd ${PROGRAM})
 expect("${libraries}" "libucp\\.so\\.0 => ${ucx_dir}/libucp\\.so\\.0")

@@ -1,11 +1,17 @@
 #include "transport/ucx/ucx_context.h"
 
 #include "runtime/services/log.h"
+#include "transport/ucx/locked_memory.h"
 #include "transport/ucx/ucx_log.h"
 #include "transport/ucx/ucx_status.h"
 
 #include <fmt/format.h>
 #include <ucs/config/global_opts.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
 
 namespace sluice::transport {
 namespace {
@@ -58,9 +64,39 @@ Result<UcxContext> UcxContext::open(std::span<const UcxSetting> settings) {
     set_name(params, "sluice");
     ucp_context_h handle = nullptr;
     if (const ucs_status_t status = ucp_init(&params, config.get(), &handle); status != UCS_OK) {
-        return from_ucs(status, "starting UCX" + take_ucx_error() + "; look at UCX_TLS and UCX_NET_DEVICES");
+        return from_ucs(
+            status, "starting UCX" + take_ucx_error() + "; look at UCX_TLS and UCX_NET_DEVICES" + locked_memory_hint());
     }
     return UcxContext(handle);
+}
+
+// UCX lists them in what it prints for people only: "#  resource 3 :  md 1  dev 2  flags -- tcp/eth0".
+std::vector<std::string> UcxContext::transports() const {
+    char* text = nullptr;
+    std::size_t size = 0;
+    std::FILE* stream = ::open_memstream(&text, &size);
+    if (stream == nullptr) {
+        return {};
+    }
+    ucp_context_print_info(handle(), stream);
+    std::fclose(stream);
+    std::istringstream lines(std::string(text, size));
+    std::free(text);
+
+    std::vector<std::string> out;
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        bool is_resource = false;
+        for (std::string word; words >> word;) {
+            is_resource = is_resource || word == "resource";
+            const std::size_t slash = word.find('/');
+            if (is_resource && slash != std::string::npos && slash > 0 && slash + 1 < word.size() &&
+                std::ranges::find(out, word) == out.end()) {
+                out.push_back(word);
+            }
+        }
+    }
+    return out;
 }
 
 std::uint64_t UcxContext::memory_types() const {

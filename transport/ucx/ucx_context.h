@@ -7,6 +7,8 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace sluice::transport {
 
@@ -17,6 +19,8 @@ public:
     static Result<UcxContext> open(std::span<const UcxSetting> settings);
 
     [[nodiscard]] ucp_context_h handle() const { return handle_.get(); }
+    /// What it could communicate with, "tcp/eth0" or "cma/memory": transport and device. In UCX's order, each once.
+    [[nodiscard]] std::vector<std::string> transports() const;
     /// Bit mask of UCS_BIT(ucs_memory_type_t).
     [[nodiscard]] std::uint64_t memory_types() const;
 

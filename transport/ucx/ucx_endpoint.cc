@@ -83,9 +83,14 @@ Status UcxEndpoint::open(const UcxAddressFields& address) {
     return ok_status();
 }
 
+// Whatever UCX says it was: when the device itself fails, what ends is "canceled".
+Status UcxEndpoint::loss(const std::string& what) const {
+    return {StatusCode::kPeerLost, from_ucs(*lost_, what, peer_).message(), peer_};
+}
+
 Status UcxEndpoint::refusal() const {
     if (lost_) {
-        return from_ucs(*lost_, fmt::format("rank {} is lost", peer_), peer_);
+        return loss(fmt::format("rank {} is lost", peer_));
     }
     if (step_ != Step::kOpen) {
         return {StatusCode::kAborted, fmt::format("the endpoint to rank {} was closed", peer_), peer_};
@@ -216,10 +221,12 @@ Status UcxEndpoint::status_of(const UcxOperation& operation) const {
     if (operation.status == UCS_OK) {
         return ok_status();
     }
-    return from_ucs(
+    const Status status = from_ucs(
         operation.status,
         fmt::format("{} rank {}", operation.kind == UcxOperation::Kind::kSend ? "sending to" : "reading from", peer_),
         peer_);
+    return lost_ && status.code() == StatusCode::kAborted ? Status(StatusCode::kPeerLost, status.message(), peer_)
+                                                          : status;
 }
 
 void UcxEndpoint::operation_ended(UcxOperation& operation) {
@@ -287,7 +294,7 @@ void UcxEndpoint::tell_lost() {
     } else if (on_lost_) {
         // A copy, since the endpoint may be destroyed by its own handler.
         const PeerLostHandler on_lost = on_lost_;
-        on_lost(from_ucs(*lost_, "its link failed", peer_));
+        on_lost(loss("its link failed"));
     }
 }
 

@@ -54,6 +54,7 @@ private:
     static void on_error(void* argument, ucp_ep_h endpoint, ucs_status_t status);
 
     // Why nothing can be started here any more, or ok.
+    [[nodiscard]] Status loss(const std::string& what) const;
     [[nodiscard]] Status refusal() const;
     [[nodiscard]] Status status_of(const UcxOperation& operation) const;
     void refuse(UcxOperation& operation, Status why);

@@ -1,13 +1,13 @@
 #include "transport/ucx/ucx_memory_region.h"
 
+#include "transport/ucx/locked_memory.h"
+#include "transport/ucx/read_only_registration.h"
 #include "transport/ucx/ucx_key_format.h"
 #include "transport/ucx/ucx_log.h"
 #include "transport/ucx/ucx_status.h"
 
 #include <fmt/format.h>
 #include <ucp/api/ucp_compat.h>
-
-#include <sys/resource.h>
 
 namespace sluice::transport {
 namespace {
@@ -24,14 +24,6 @@ void set_rights(ucp_mem_map_params_t& params, Access access) {
     if (access == Access::kRemoteRead) {
         params.prot |= UCP_MEM_MAP_PROT_REMOTE_READ;
     }
-}
-
-std::string locked_memory_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        return "unlimited";
-    }
-    return fmt::format("{} bytes", limit.rlim_cur);
 }
 
 // Not ucs_memory_type_names: a variable of another library version has another size, which the dynamic linker reports
@@ -72,16 +64,19 @@ Result<std::unique_ptr<MemoryRegion>> UcxMemoryRegion::open(const UcxContext& co
         set_memory(params, memory);
         set_rights(params, access);
         ucp_mem_h handle = nullptr;
-        if (const ucs_status_t status = ucp_mem_map(context.handle(), &params, &handle); status != UCS_OK) {
-            return from_ucs(
-                status, fmt::format("registering {} bytes of {} memory{}; the limit for locked memory is {} (raise "
-                                    "it with ulimit -l unlimited, in a container with --ulimit memlock=-1)",
-                                    memory.size(), sluice::to_string(kind), take_ucx_error(), locked_memory_limit()));
+        ucs_status_t status = UCS_OK;
+        {
+            const ReadOnlyRegistration read_only;
+            status = ucp_mem_map(context.handle(), &params, &handle);
+        }
+        if (status != UCS_OK) {
+            return from_ucs(status, fmt::format("registering {} bytes of {} memory{}{}", memory.size(),
+                                                sluice::to_string(kind), take_ucx_error(), locked_memory_hint()));
         }
         region->handle_.reset(handle);
         ucp_mem_attr_t attributes{};
         attributes.field_mask = UCP_MEM_ATTR_FIELD_MEM_TYPE;
-        if (const ucs_status_t status = ucp_mem_query(handle, &attributes); status != UCS_OK) {
+        if (status = ucp_mem_query(handle, &attributes); status != UCS_OK) {
             return from_ucs(status, "asking UCX for the type of registered memory");
         }
         if (attributes.mem_type != to_ucs(kind)) {

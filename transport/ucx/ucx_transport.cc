@@ -1,15 +1,23 @@
 #include "transport/ucx/ucx_transport.h"
 
+#include "runtime/services/buffer.h"
 #include "runtime/services/log.h"
+#include "transport/ucx/locked_memory.h"
 #include "transport/ucx/ucx_key_format.h"
 #include "transport/ucx/ucx_library.h"
 #include "transport/ucx/ucx_log.h"
 #include "transport/ucx/ucx_status.h"
 #include "transport/ucx/ucx_transport_impl.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <chrono>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace sluice::transport {
@@ -23,6 +31,48 @@ constexpr std::size_t kMaxMessageBytes = 8000;
 constexpr int kRoundsBeforeClock = 8;
 constexpr std::chrono::microseconds kLongestTurn{500};
 constexpr std::chrono::microseconds kAwakeAfterWork{300};
+
+constexpr const char* kNetDevices = "NET_DEVICES";
+
+// "rc_mlx5/mlx5_0:1" and the like.
+bool is_verbs(const std::string& transport) {
+    return std::ranges::any_of(std::array<std::string_view, 5>{"rc_", "dc_", "ud_", "srd", "gga_"},
+                               [&](std::string_view prefix) { return transport.starts_with(prefix); });
+}
+
+// UCX only warns of a device that it does not have, and goes on with what is left.
+Status check_net_devices(const std::vector<UcxSetting>& settings, const std::string& wanted) {
+    std::vector<UcxSetting> all = settings;
+    all.push_back({kNetDevices, "all"});
+    SLUICE_ASSIGN_OR_RETURN(const UcxContext context, UcxContext::open(all));
+    // Devices of the memory of this host are no network's.
+    std::vector<std::string> devices;
+    for (const std::string& transport : context.transports()) {
+        const std::string device = transport.substr(transport.find('/') + 1);
+        if (device != "memory" && std::ranges::find(devices, device) == devices.end()) {
+            devices.push_back(device);
+        }
+    }
+    std::istringstream names(wanted);
+    for (std::string name; std::getline(names, name, ',');) {
+        if (std::ranges::find(devices, name) == devices.end()) {
+            return invalid_argument(
+                fmt::format("UCX has no network device '{}' here; it has: {}", name, fmt::join(devices, " ")));
+        }
+    }
+    return ok_status();
+}
+
+// Without memory for its receive buffers UCX starts all the same, and then hears nothing. Here is less than it takes for them.
+Status check_locked_memory(const UcxContext& context) {
+    if (locked_memory_hint().empty() || std::ranges::none_of(context.transports(), is_verbs)) {
+        return ok_status();
+    }
+    constexpr std::int64_t kTried = std::int64_t{4} << 20;
+    SLUICE_ASSIGN_OR_RETURN(const Buffer tried, Buffer::allocate(kTried, MemoryKind::kHost));
+    ReadableRegions none;
+    return UcxMemoryRegion::open(context, none, tried.bytes(), MemoryKind::kHost, Access::kLocal).status();
+}
 
 }  // namespace
 
@@ -39,7 +89,12 @@ Result<std::unique_ptr<Transport>> UcxTransport::open(EventLoop& loop, const Ucx
     std::vector<UcxSetting> settings = options.settings;
     // See ServedGets: UCX's own emulation would abort owners.
     settings.push_back({"PROTO_EMULATION_ENABLE", "n"});
+    if (!options.net_devices.empty()) {
+        SLUICE_RETURN_IF_ERROR(check_net_devices(settings, options.net_devices));
+        settings.push_back({kNetDevices, options.net_devices});
+    }
     SLUICE_ASSIGN_OR_RETURN(UcxContext context, UcxContext::open(settings));
+    SLUICE_RETURN_IF_ERROR(check_locked_memory(context));
     SLUICE_ASSIGN_OR_RETURN(UcxWorker worker, UcxWorker::open(context.handle()));
     std::unique_ptr<UcxTransport> transport(new UcxTransport(loop, std::move(context), std::move(worker)));
     SLUICE_RETURN_IF_ERROR(transport->set_up(options));
@@ -51,6 +106,7 @@ UcxTransport::UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker
 
 Status UcxTransport::set_up(const UcxOptions& options) {
     lively_ = options.probe_kind == MemoryKind::kCuda;
+    has_verbs_ = std::ranges::any_of(context_.transports(), is_verbs);
     max_message_bytes_ = std::min(worker_.max_header_bytes(), kMaxMessageBytes);
     const std::span<std::byte> probe =
         options.probe_memory.empty() ? std::span<std::byte>(probe_memory_) : options.probe_memory.first(kProbeBytes);
@@ -164,7 +220,9 @@ bool UcxTransport::arm() {
         // Sleeping would leave everything to the safety tick; staying awake is the lesser evil.
         log::error("UCX cannot wait for events: {}", ucs_status_string(status));
     }
-    return status == UCS_OK;
+    // A completion queue tells of what comes after it was armed; UCX does not look whether something came just before. Some devices
+    // make up for that by themselves (mlx5), others do not, as verbs allow.
+    return status == UCS_OK && !(has_verbs_ && ucp_worker_progress(worker_.handle()) != 0);
 }
 
 ucs_status_t UcxTransport::on_message(void* argument, const void* header, std::size_t header_size, void* data,

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace sluice::transport {
@@ -18,6 +19,9 @@ struct UcxOptions {
     /// Memory that links are tried out with; all ranks' of one kind, at least 64 bytes, and it outlives the transport. Empty: host memory.
     std::span<std::byte> probe_memory = {};
     MemoryKind probe_kind = MemoryKind::kHost;
+    /// The network devices to use, as UCX names them and separated by commas ("mlx5_0:1,mlx5_1:1", "eth0"); a name that there is not
+    /// is refused, with those that there are. Empty: what UCX_NET_DEVICES and UCX choose.
+    std::string net_devices = {};
 };
 
 /// Opens a UCX transport on `loop`; called, and later destroyed, on the loop. Refuses a UCX library older than 1.22.

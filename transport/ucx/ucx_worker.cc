@@ -1,5 +1,6 @@
 #include "transport/ucx/ucx_worker.h"
 
+#include "transport/ucx/locked_memory.h"
 #include "transport/ucx/ucx_log.h"
 #include "transport/ucx/ucx_status.h"
 
@@ -30,7 +31,7 @@ Result<UcxWorker> UcxWorker::open(ucp_context_h context) {
     set_thread_mode(params, UCS_THREAD_MODE_SINGLE);
     ucp_worker_h handle = nullptr;
     if (const ucs_status_t status = ucp_worker_create(context, &params, &handle); status != UCS_OK) {
-        return from_ucs(status, "making a UCX worker" + take_ucx_error());
+        return from_ucs(status, "making a UCX worker" + take_ucx_error() + locked_memory_hint());
     }
     UcxWorker worker(handle);
     if (const ucs_status_t status = ucp_worker_get_efd(handle, &worker.event_fd_); status != UCS_OK) {
