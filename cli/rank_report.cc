@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <optional>
 
 namespace sluice::cli {
@@ -160,6 +161,27 @@ nlohmann::json sync_json(const std::vector<RankReport>& reports, const RunOutcom
     return out;
 }
 
+// One line when reads of some link needed the owner's processor, which nobody should have to find out from the times.
+static std::string emulated_links(const std::vector<RankReport>& reports) {
+    std::map<std::string, int> emulated;
+    int links = 0;
+    for (const RankReport& report : reports) {
+        for (const LinkReport& link : report.links) {
+            ++links;
+            if (!link.one_sided && link.bytes > link.mapped_bytes) {
+                ++emulated[link.transport];
+            }
+        }
+    }
+    std::string text;
+    for (const auto& [transport, count] : emulated) {
+        text += fmt::format(
+            "{} of {} links are emulated ({}): reads need the owner's processor; `sluice doctor` says why\n", count,
+            links, transport);
+    }
+    return text;
+}
+
 std::string sync_table(const std::vector<RankReport>& reports, const RunOutcome& outcome) {
     std::string text;
     const auto trainers =
@@ -176,7 +198,7 @@ std::string sync_table(const std::vector<RankReport>& reports, const RunOutcome&
                         v.version, human_bytes(v.bytes), v.seconds, human_bytes(static_cast<std::int64_t>(rate)),
                         v.gather_s, v.pack_s, v.pull_s, v.scatter_s, v.hooks_s, v.commit_s);
     }
-    return text;
+    return text + emulated_links(reports);
 }
 
 }  // namespace sluice::cli

@@ -267,7 +267,10 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
     auto session = Session::open(
         *settings,
         [&](EventLoop& loop) {
-            transport::UcxOptions ucx{settings->ucx, settings->show_ucx_log};
+            transport::UcxOptions ucx;
+            ucx.settings = settings->ucx;
+            ucx.show_log = settings->show_ucx_log;
+            ucx.net_devices = options.net_devices.of(bootstrap.rank());
             if (device->probe) {
                 ucx.probe_memory = device->probe->bytes();
                 ucx.probe_kind = device->probe->kind();

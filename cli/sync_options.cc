@@ -56,6 +56,33 @@ Result<MemoryChoice> parse_memory(const std::string& text) {
     return choice;
 }
 
+/// "[RANK=]NAME[,NAME]", each for one rank or for all that have none of their own.
+Result<NetDevices> parse_net_devices(const std::vector<std::string>& texts, int ranks) {
+    NetDevices out;
+    for (const std::string& text : texts) {
+        const std::size_t sign = text.find('=');
+        const std::string names = text.substr(sign == std::string::npos ? 0 : sign + 1);
+        if (names.empty()) {
+            return invalid_argument(
+                fmt::format("--net-device {}: give it as NAME, or RANK=NAME for one rank, as in 0=mlx5_0:1", text));
+        }
+        std::string* place = &out.all;
+        if (sign != std::string::npos) {
+            SLUICE_ASSIGN_OR_RETURN(const int rank, parse_count("--net-device rank", text.substr(0, sign), 0));
+            if (rank >= ranks) {
+                return invalid_argument(fmt::format("--net-device {}: the layouts make {} ranks, from 0", text, ranks));
+            }
+            place = &out.by_world_rank[rank];
+        }
+        if (!place->empty()) {
+            return invalid_argument(
+                fmt::format("--net-device {}: '{}' was given before; name several devices with commas", text, *place));
+        }
+        *place = names;
+    }
+    return out;
+}
+
 }  // namespace
 
 int SyncOptions::worker_ranks() const {
@@ -113,6 +140,10 @@ void SyncOptionsParser::add_to(CLI::App& command) {
     command
         .add_option("--device", device_, "CUDA device of this rank (default: its rank modulo the number of devices)")
         ->type_name("N");
+    list("--net-device", net_devices_,
+         "Network devices as UCX names them (mlx5_0:1), several with commas; with a world rank, for that one; "
+         "repeatable",
+         "[RANK=]NAME");
     command.add_flag(
         "--staged", staged_,
         "Weights in GPU memory go through pinned host memory, also where links reach GPUs (or SLUICE_STAGED)");
@@ -218,6 +249,8 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     if (!die_.empty()) {
         SLUICE_ASSIGN_OR_RETURN(options.death, parse_death(die_));
     }
+    SLUICE_ASSIGN_OR_RETURN(options.net_devices,
+                            parse_net_devices(net_devices_, options.trainer_ranks() + options.worker_ranks()));
     for (const auto& [rank, value] : options.slow_workers) {
         if (rank >= options.worker_ranks()) {
             return invalid_argument(fmt::format("--slow-worker {}:{}: the layouts make {} workers, from 0", rank, value,

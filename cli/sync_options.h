@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +40,17 @@ struct Death {
     int group = 0;
 };
 
+/// Network devices of the ranks, as UCX names them, with commas between several of one rank.
+struct NetDevices {
+    std::string all;  ///< Of those that have none of their own; empty: UCX's choice.
+    std::map<int, std::string> by_world_rank;
+
+    [[nodiscard]] const std::string& of(int world_rank) const {
+        const auto own = by_world_rank.find(world_rank);
+        return own != by_world_rank.end() ? own->second : all;
+    }
+};
+
 /// What `sluice sync` was asked for, checked as far as that goes without model and ranks.
 struct SyncOptions {
     ModelChoice model;
@@ -48,6 +60,7 @@ struct SyncOptions {
     RouteOptions route;
     MemoryChoice memory;
     bool gather_by_nccl = false;  ///< Trainers gather by NCCL, not by pulls.
+    NetDevices net_devices;
     std::uint64_t versions = 3;
     VerifyMode verify = VerifyMode::kDigest;
     bool fp8_blocks = false;                        ///< --hook fp8-blocks: workers keep their weights in kernel format.
@@ -83,6 +96,7 @@ private:
     std::string layers_in_flight_;
     std::string device_;
     bool staged_ = false;
+    std::vector<std::string> net_devices_;
     std::vector<std::string> slow_workers_, slow_owners_;
 };
 

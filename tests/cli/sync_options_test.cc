@@ -59,6 +59,27 @@ TEST(SyncOptions, LayersInFlightFollowTheStages) {
     EXPECT_THAT(parse({"--layers-in-flight", "3"}).status().message(), HasSubstr("add --hook"));
 }
 
+TEST(SyncOptions, NetworkDevicesAreThoseOfARankOrOfAll) {
+    const SyncOptions options = parse({"--net-device", "mlx5_0:1,mlx5_1:1", "--net-device", "3=mlx5_3:1"}).value();
+    EXPECT_EQ(options.net_devices.of(0), "mlx5_0:1,mlx5_1:1");
+    EXPECT_EQ(options.net_devices.of(3), "mlx5_3:1");
+    EXPECT_EQ(parse({}).value().net_devices.of(0), "");
+
+    const auto refused = [](const std::vector<std::string>& devices) {
+        std::vector<std::string> arguments;
+        for (const std::string& device : devices) {
+            arguments.insert(arguments.end(), {"--net-device", device});
+        }
+        const auto parsed = parse(arguments);
+        EXPECT_FALSE(parsed.ok());
+        return parsed.ok() ? std::string() : parsed.status().message();
+    };
+    EXPECT_THAT(refused({"8=mlx5_0:1"}), HasSubstr("8 ranks, from 0"));
+    EXPECT_THAT(refused({"x=mlx5_0:1"}), HasSubstr("--net-device"));
+    EXPECT_THAT(refused({"1="}), HasSubstr("RANK=NAME"));
+    EXPECT_THAT(refused({"1=a", "1=b"}), HasSubstr("'a' was given before"));
+}
+
 TEST(SyncOptions, EveryFlag) {
     Settings settings;
     const SyncOptions options = parse({"--set",         "num_hidden_layers=2",
