@@ -17,6 +17,7 @@ using Run = std::function<ExitCode()>;
 void add_plan_command(CLI::App& app, Run& run);
 void add_sync_command(CLI::App& app, Run& run);
 void add_info_command(CLI::App& app, Run& run);
+void add_doctor_command(CLI::App& app, Run& run);
 void add_inspect_command(CLI::App& app, Run& run);
 
 }  // namespace sluice::cli

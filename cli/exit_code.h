@@ -7,6 +7,7 @@ namespace sluice::cli {
 /// What the program ends with. All ranks of a sync end with the largest one that any of them has.
 enum ExitCode : int {
     kDone = 0,
+    kUnfit = 1,        ///< `doctor`: a pull would be emulated on this node, or fail.
     kBadInput = 2,     ///< Wrong by arguments and files alone.
     kPlanRefused = 3,  ///< No correct plan exists.
     kSyncFailed = 4,

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
     sluice::cli::add_plan_command(app, run);
     sluice::cli::add_sync_command(app, run);
     sluice::cli::add_info_command(app, run);
+    sluice::cli::add_doctor_command(app, run);
     sluice::cli::add_inspect_command(app, run);
     try {
         app.parse(argc, argv);
