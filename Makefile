@@ -4,7 +4,7 @@ PRESET ?= release
 # make fuzz FUZZ_SECONDS=60: how long each fuzzer runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: build demo test test-scale asan tsan fuzz format check clean deps tools configure everything
+.PHONY: build demo test test-scale test-rdma asan tsan fuzz format check clean deps tools configure everything
 .DEFAULT_GOAL := build
 
 deps:
@@ -32,6 +32,10 @@ test: everything
 
 test-scale: everything
 	ctest --preset scale
+
+# Over verbs lanes, in an emulated guest; as root, with SLUICE_RDMA_UCX=/path/to/ucx (docs/rdma.md).
+test-rdma:
+	@tests/rdma/run.sh
 
 asan:
 	@$(MAKE) --no-print-directory test PRESET=asan-ubsan
