@@ -32,8 +32,7 @@ ExitCode exit_code(StatusCode code) {
 ExitCode report(const Status& status) {
     if (!status.ok()) {
         std::string line = status.message();
-        std::replace_if(
-            line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+        std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
         fmt::print(stderr, "sluice: {}\n", line);
     }
     return exit_code(status.code());
