@@ -23,6 +23,10 @@ bool starts_with(std::string_view text, std::string_view prefix) { return text.s
 
 std::string human(std::uint64_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
 
+bool small_locked_limit(const NodeFacts& node) {
+    return node.locked_bytes && !node.ignores_locked_limit && *node.locked_bytes < kSmallLockedLimit;
+}
+
 std::string locked_limit(const NodeFacts& node) { return fmt::format("{} KiB", *node.locked_bytes / 1024); }
 
 bool has_transport(const Examination& examination, std::string_view prefix) {
@@ -64,6 +68,9 @@ void examine_ucx(const Examination& examination, Findings& out) {
 // What would make a link one-sided that is not.
 std::string remedy_for(const TriedLink& link, const Examination& examination) {
     const std::string& transport = link.probe.transport;
+    if (!link.probe.problem.empty() && small_locked_limit(examination.node) && !examination.node.ports.empty()) {
+        return "raise the limit of locked memory: see memory below";
+    }
     if (!link.network_only) {
         if (!link.probe.memory_refused.empty()) {
             return "let processes of one user read each other: see ptrace below";
@@ -147,7 +154,7 @@ void examine_memory(const NodeFacts& node, Findings& out) {
                            : "locked memory: unlimited",
                        ""});
     } else {
-        const bool small = *node.locked_bytes < kSmallLockedLimit;
+        const bool small = small_locked_limit(node);
         const Severity severity = !small ? Severity::kGood : node.ports.empty() ? Severity::kNote : Severity::kBad;
         out.push_back(
             {"memory", severity,

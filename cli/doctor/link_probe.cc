@@ -142,16 +142,13 @@ LinkProbe probe_link(const LinkProbeOptions& options, std::chrono::seconds limit
     between.close(0);
     const Child reader([&] {
         to_us.close(0);
-        LinkProbe found;
-        const Status status = run_probe_reader(options, between.ends[1], found);
-        found.problem = status.message();
-        if (status.code() != StatusCode::kPeerLost || !found.transport.empty()) {
+        run_probe_reader(options, between.ends[1], [&](const LinkProbe& found) {
             tell(to_us.ends[1], found);
-        }
-        // Where it failed a read may be in flight, for which tearing down would wait.
-        if (!status.ok()) {
-            std::_Exit(EXIT_SUCCESS);
-        }
+            // Where it failed a read may be in flight, for which tearing down would wait.
+            if (!found.problem.empty()) {
+                std::_Exit(EXIT_SUCCESS);
+            }
+        });
     });
     between.close(1);
     to_us.close(1);
@@ -163,7 +160,9 @@ LinkProbe probe_link(const LinkProbeOptions& options, std::chrono::seconds limit
     const nlohmann::json told =
         nlohmann::json::parse(text.substr(0, text.find('\n')), nullptr, /*allow_exceptions=*/false);
     if (!told.is_object()) {
-        probe.problem = fmt::format("the two processes have not told within {} s what they found", limit.count());
+        probe.problem = std::chrono::steady_clock::now() < deadline
+                            ? std::string("a process of the probe has ended without a word")
+                            : fmt::format("the two processes have not told within {} s what they found", limit.count());
         return probe;
     }
     return told.get<LinkProbe>();

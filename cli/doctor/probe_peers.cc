@@ -253,6 +253,48 @@ Status connect(Side& side, const Offer& offer) {
     return ok_status();
 }
 
+/// What must outlive the reads, of which one that hangs ends no sooner than its process.
+struct Reads {
+    Ends first;
+    Ends held;
+    std::optional<Stream> stream;
+};
+
+Status try_out(Side& side, const Offer& offer, int socket, Reads& reads, LinkProbe& probe) {
+    Status status;
+    side.loop.run_and_wait([&] {
+        status = connect(side, offer);
+        if (status.ok()) {
+            side.endpoint->get(side.memory->data(), 1, *side.region, offer.place.bytes, *side.key, reads.first);
+        }
+    });
+    SLUICE_RETURN_IF_ERROR(status);
+    const bool connected = reads.first.wait_for(1, kConnectLimit);
+    transport::LinkInfo link;
+    side.loop.run_and_wait([&] { link = side.endpoint->link(); });
+    probe.transport = link.transport;
+    probe.said_one_sided = link.link_class == transport::LinkClass::kOneSided;
+    if (!connected) {
+        return {StatusCode::kDeadlineExceeded,
+                fmt::format("no read over {} has ended after {} s", link.transport, kConnectLimit.count())};
+    }
+    SLUICE_RETURN_IF_ERROR(reads.first.status());
+
+    SLUICE_RETURN_IF_ERROR(hold_owner(socket));
+    side.loop.run_and_wait([&] {
+        side.endpoint->get(side.memory->data(), kPiece, *side.region, offer.place.bytes, *side.key, reads.held);
+    });
+    probe.found_one_sided = reads.held.wait_for(1, kHeldLimit) && reads.held.status().ok();
+    let_owner_go(socket);
+    if (!reads.held.wait_for(1, kConnectLimit)) {
+        return {StatusCode::kDeadlineExceeded, fmt::format("a read over {} hangs", link.transport)};
+    }
+    SLUICE_RETURN_IF_ERROR(reads.held.status());
+    reads.stream.emplace(side, offer.place.bytes, Clock::now() + kRateSpan);
+    SLUICE_ASSIGN_OR_RETURN(probe.bytes_per_second, reads.stream->run(probe));
+    return ok_status();
+}
+
 }  // namespace
 
 Status run_probe_owner(const LinkProbeOptions& options, int socket) {
@@ -277,44 +319,18 @@ Status run_probe_owner(const LinkProbeOptions& options, int socket) {
     return ok_status();
 }
 
-Status run_probe_reader(const LinkProbeOptions& options, int socket, LinkProbe& probe) {
-    SLUICE_ASSIGN_OR_RETURN(const Offer offer, receive_offer(socket));
-    probe.memory_refused = memory_refusal(offer);
+void run_probe_reader(const LinkProbeOptions& options, int socket, const std::function<void(const LinkProbe&)>& tell) {
+    LinkProbe probe;
+    const Result<Offer> offer = receive_offer(socket);
+    if (!offer.ok()) {
+        return;  // The owner has failed, and knows why.
+    }
+    probe.memory_refused = memory_refusal(*offer);
     Side side(options);
-    SLUICE_RETURN_IF_ERROR(side.status);
-    Status status;
-    Ends first;
-    side.loop.run_and_wait([&] {
-        status = connect(side, offer);
-        if (status.ok()) {
-            side.endpoint->get(side.memory->data(), 1, *side.region, offer.place.bytes, *side.key, first);
-        }
-    });
-    SLUICE_RETURN_IF_ERROR(status);
-    const bool connected = first.wait_for(1, kConnectLimit);
-    transport::LinkInfo link;
-    side.loop.run_and_wait([&] { link = side.endpoint->link(); });
-    probe.transport = link.transport;
-    probe.said_one_sided = link.link_class == transport::LinkClass::kOneSided;
-    if (!connected) {
-        return {StatusCode::kDeadlineExceeded,
-                fmt::format("no read over {} has ended after {} s", link.transport, kConnectLimit.count())};
-    }
-    SLUICE_RETURN_IF_ERROR(first.status());
-
-    SLUICE_RETURN_IF_ERROR(hold_owner(socket));
-    Ends held;
-    side.loop.run_and_wait(
-        [&] { side.endpoint->get(side.memory->data(), kPiece, *side.region, offer.place.bytes, *side.key, held); });
-    probe.found_one_sided = held.wait_for(1, kHeldLimit) && held.status().ok();
-    let_owner_go(socket);
-    if (!held.wait_for(1, kConnectLimit)) {
-        return {StatusCode::kDeadlineExceeded, fmt::format("a read over {} hangs", link.transport)};
-    }
-    SLUICE_RETURN_IF_ERROR(held.status());
-    Stream stream(side, offer.place.bytes, Clock::now() + kRateSpan);
-    SLUICE_ASSIGN_OR_RETURN(probe.bytes_per_second, stream.run(probe));
-    return ok_status();
+    Reads reads;
+    const Status status = side.status.ok() ? try_out(side, *offer, socket, reads, probe) : side.status;
+    probe.problem = status.message();
+    tell(probe);
 }
 
 }  // namespace sluice::cli

@@ -176,6 +176,9 @@ TEST(DoctorTest, ASmallLimitOfLockedMemoryIsBadWhereThereAreDevices) {
     EXPECT_EQ(finding.severity, Severity::kBad);
     EXPECT_THAT(finding.what, HasSubstr("64"));
     EXPECT_THAT(finding.remedy, HasSubstr("ulimit -l unlimited"));
+    node.links[1].probe.problem = "registering failed";
+    EXPECT_THAT(only_wrong(node, "pull").remedy, HasSubstr("see memory"));
+    node.links[1].probe.problem.clear();
     node.node.ports.clear();
     EXPECT_EQ(only_wrong(node, "memory").severity, Severity::kNote);
     node.node.ignores_locked_limit = true;
