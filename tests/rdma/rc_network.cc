@@ -33,6 +33,10 @@ void must(int result, const char* what) {
 
 }  // namespace
 
+// The guest is emulated, on a machine that may be busy.
+const std::chrono::seconds kPatience{60};
+const std::chrono::seconds kPeersLimit{120};
+
 std::vector<Network> ucx_networks() { return {Network::kUcxRc}; }
 
 std::vector<Network> all_networks() { return ucx_networks(); }

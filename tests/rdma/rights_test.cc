@@ -20,7 +20,6 @@
 namespace sluice::test {
 namespace {
 
-using namespace std::chrono_literals;
 using transport::Access;
 
 // A map of which only the first part is registered; the rest is as readable to the owner itself.
@@ -178,7 +177,7 @@ void run_with_bystander(const std::function<void(const Offer&)>& violate) {
                            EXPECT_EQ(reader.lost.load(), 0);
                            return 0;
                        }},
-                      60s);
+                      kPeersLimit);
     peers.receive(1);
     peers.receive(2);
     peers.send(1, {});

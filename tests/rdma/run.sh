@@ -39,10 +39,10 @@ check() {
         missing "SLUICE_RDMA_UCX=$ucx was built without verbs (it has no lib/ucx/libuct_ib.so): configure it --with-verbs"
 }
 
-# The guest of these scripts and this UCX: made, or found.
+# The guest that make.sh makes with this UCX: found, or made.
 find_guest() {
     local key
-    key=$(cat "$here"/guest/* "$header" "$ucx/lib/libucp.so" "$ucx/lib/ucx/libuct_ib.so" | sha256sum | cut -c1-16)
+    key=$(cat "$here/guest/make.sh" "$here/guest/initrd_init" "$header" "$ucx/lib/libucp.so" "$ucx/lib/ucx/libuct_ib.so" | sha256sum | cut -c1-16)
     for guest in "$cache/guest-$key"-*; do
         [[ -e $guest/kernel-version ]] && break
         guest=
@@ -120,7 +120,7 @@ boot() {
     timeout -k 5 "$guest_seconds" bash -c "$(declare -f run_qemu); run_qemu \"\$@\"" qemu "$accelerator" "" \
         -virtfs "local,path=$share,mount_tag=host,security_model=none" \
         -virtfs "local,path=$guest/root,mount_tag=root,security_model=none,readonly=on,multidevs=remap" \
-        | tr -d '\r' || true
+        | sed -u 's/\r$//' || true
     if [[ ! -s $share/status ]]; then
         echo "test-rdma: the guest ended without a result, after $guest_seconds s at most; what it ran counts as failed" >&2
         exit 1

@@ -2,6 +2,9 @@
 
 namespace sluice::test {
 
+const std::chrono::seconds kPatience{20};
+const std::chrono::seconds kPeersLimit{30};
+
 std::vector<Network> ucx_networks() { return {Network::kUcxTcp, Network::kUcxCma}; }
 
 std::vector<Network> all_networks() {

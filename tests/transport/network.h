@@ -15,8 +15,10 @@
 
 namespace sluice::test {
 
-/// How long a test waits for what should come at once, also on a busy machine under a sanitizer.
-inline constexpr std::chrono::seconds kPatience{20};
+/// How long a test waits for what should come at once, also on a busy machine under a sanitizer. Both are the program's, as below.
+extern const std::chrono::seconds kPatience;
+/// For all that forked peers do.
+extern const std::chrono::seconds kPeersLimit;
 
 /// What a test runs over.
 enum class Network { kFakeOneSided, kFakeEmulated, kUcxTcp, kUcxCma, kUcxRc };

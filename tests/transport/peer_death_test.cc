@@ -199,29 +199,32 @@ TEST_P(PeerDeathTest, ThePeerOfAKilledProcessSeesEveryGetEndOnceAndIsToldOnce) {
     std::mt19937 random(5);
     const Network network = GetParam();
     for (int round = 0; round < 10; ++round) {
-        ForkedPeers peers(2, [network](PeerChannel& channel) {
-            Node node(channel, network);
-            Reading reading(node, 1 - channel.rank());
-            channel.send_to_test({});
-            if (channel.rank() == 1) {
-                channel.receive_from_test();  // Killed while it waits here.
-                return 1;
-            }
-            EXPECT_TRUE(reading.ended.wait_for()) << "gets from a dead peer hang";
-            channel.send_to_test(time_blob(reading.first_failure));
-            const auto start = Clock::now();
-            while (node.lost.load() == 0 && Clock::now() - start < kPatience) {
-                std::this_thread::sleep_for(1ms);
-            }
-            node.loop.run_and_wait([&] { EXPECT_EQ(reading.started, reading.succeeded + reading.failed); });
-            EXPECT_EQ(node.lost.load(), 1);
-            channel.send_to_test(time_blob(Clock::now()));
-            CountedCompletion closed;
-            node.loop.run_and_wait([&] { node.endpoint->close(true, closed); });
-            EXPECT_TRUE(closed.wait_for(1, 1s));
-            EXPECT_EQ(node.lost.load(), 1);
-            return 0;
-        });
+        ForkedPeers peers(
+            2,
+            [network](PeerChannel& channel) {
+                Node node(channel, network);
+                Reading reading(node, 1 - channel.rank());
+                channel.send_to_test({});
+                if (channel.rank() == 1) {
+                    channel.receive_from_test();  // Killed while it waits here.
+                    return 1;
+                }
+                EXPECT_TRUE(reading.ended.wait_for()) << "gets from a dead peer hang";
+                channel.send_to_test(time_blob(reading.first_failure));
+                const auto start = Clock::now();
+                while (node.lost.load() == 0 && Clock::now() - start < kPatience) {
+                    std::this_thread::sleep_for(1ms);
+                }
+                node.loop.run_and_wait([&] { EXPECT_EQ(reading.started, reading.succeeded + reading.failed); });
+                EXPECT_EQ(node.lost.load(), 1);
+                channel.send_to_test(time_blob(Clock::now()));
+                CountedCompletion closed;
+                node.loop.run_and_wait([&] { node.endpoint->close(true, closed); });
+                EXPECT_TRUE(closed.wait_for(1, kPatience / 20));
+                EXPECT_EQ(node.lost.load(), 1);
+                return 0;
+            },
+            kPeersLimit);
         peers.receive(0);
         peers.receive(1);
         std::this_thread::sleep_for(std::chrono::microseconds(2000 + random() % 20000));
@@ -238,21 +241,24 @@ TEST_P(PeerDeathTest, ThePeerOfAKilledProcessSeesEveryGetEndOnceAndIsToldOnce) {
 
 TEST_P(PeerDeathTest, TheDeathOfAnIdlePeerIsNoticed) {
     const Network network = GetParam();
-    ForkedPeers peers(2, [network](PeerChannel& channel) {
-        Node node(channel, network);
-        channel.send_to_test({});
-        if (channel.rank() == 1) {
-            channel.receive_from_test();
-            return 1;
-        }
-        const auto start = Clock::now();
-        while (node.lost.load() == 0 && Clock::now() - start < kPatience) {
-            std::this_thread::sleep_for(1ms);
-        }
-        channel.send_to_test(time_blob(Clock::now()));
-        EXPECT_EQ(node.lost.load(), 1);
-        return 0;
-    });
+    ForkedPeers peers(
+        2,
+        [network](PeerChannel& channel) {
+            Node node(channel, network);
+            channel.send_to_test({});
+            if (channel.rank() == 1) {
+                channel.receive_from_test();
+                return 1;
+            }
+            const auto start = Clock::now();
+            while (node.lost.load() == 0 && Clock::now() - start < kPatience) {
+                std::this_thread::sleep_for(1ms);
+            }
+            channel.send_to_test(time_blob(Clock::now()));
+            EXPECT_EQ(node.lost.load(), 1);
+            return 0;
+        },
+        kPeersLimit);
     peers.receive(0);
     peers.receive(1);
     std::this_thread::sleep_for(50ms);
@@ -266,29 +272,32 @@ TEST_P(PeerDeathTest, TheDeathOfAnIdlePeerIsNoticed) {
 
 TEST_P(PeerDeathTest, AStoppedOwnerServesOneSidedGetsOnlyUntilItGoesOn) {
     const Network network = GetParam();
-    ForkedPeers peers(2, [network](PeerChannel& channel) {
-        Node node(channel, network);
-        channel.send_to_test({});
-        if (channel.rank() == 1) {
-            channel.receive_from_test();
+    ForkedPeers peers(
+        2,
+        [network](PeerChannel& channel) {
+            Node node(channel, network);
+            channel.send_to_test({});
+            if (channel.rank() == 1) {
+                channel.receive_from_test();
+                return 0;
+            }
+            channel.receive_from_test();  // The owner is stopped now.
+            CountedCompletion done;
+            node.get(3, done);
+            if (node.endpoint->link().link_class == transport::LinkClass::kOneSided) {
+                EXPECT_TRUE(done.wait_for());
+                channel.send_to_test({});
+            } else {
+                EXPECT_FALSE(done.wait_for(1, 200ms));
+                channel.send_to_test({});
+                EXPECT_TRUE(done.wait_for());
+            }
+            EXPECT_TRUE(done.status().ok());
+            EXPECT_TRUE(std::equal(node.landing.begin() + 3 * kPiece, node.landing.begin() + 4 * kPiece,
+                                   node.memory.begin() + 3 * kPiece));
             return 0;
-        }
-        channel.receive_from_test();  // The owner is stopped now.
-        CountedCompletion done;
-        node.get(3, done);
-        if (node.endpoint->link().link_class == transport::LinkClass::kOneSided) {
-            EXPECT_TRUE(done.wait_for());
-            channel.send_to_test({});
-        } else {
-            EXPECT_FALSE(done.wait_for(1, 200ms));
-            channel.send_to_test({});
-            EXPECT_TRUE(done.wait_for());
-        }
-        EXPECT_TRUE(done.status().ok());
-        EXPECT_TRUE(std::equal(node.landing.begin() + 3 * kPiece, node.landing.begin() + 4 * kPiece,
-                               node.memory.begin() + 3 * kPiece));
-        return 0;
-    });
+        },
+        kPeersLimit);
     peers.receive(0);
     peers.receive(1);
     peers.kill(1, SIGSTOP);
@@ -303,28 +312,31 @@ TEST_P(PeerDeathTest, AStoppedOwnerServesOneSidedGetsOnlyUntilItGoesOn) {
 
 TEST_P(PeerDeathTest, AForcedCloseAbandonsAStoppedOwner) {
     const Network network = GetParam();
-    ForkedPeers peers(2, [network](PeerChannel& channel) {
-        Node node(channel, network);
-        channel.send_to_test({});
-        if (channel.rank() == 1) {
-            channel.receive_from_test();
-            return 0;
-        }
-        channel.receive_from_test();
-        std::deque<CountedCompletion> gets(kPieces);
-        CountedCompletion closed;
-        node.loop.run_and_wait([&] {
-            for (std::size_t i = 0; i < kPieces; ++i) {
-                node.get_on_loop(i, gets[i]);
+    ForkedPeers peers(
+        2,
+        [network](PeerChannel& channel) {
+            Node node(channel, network);
+            channel.send_to_test({});
+            if (channel.rank() == 1) {
+                channel.receive_from_test();
+                return 0;
             }
-            node.endpoint->close(true, closed);
-        });
-        EXPECT_TRUE(closed.wait_for(1, 2s)) << "closing by force waits for the peer";
-        for (const CountedCompletion& get : gets) {
-            EXPECT_EQ(get.count(), 1);
-        }
-        return 0;
-    });
+            channel.receive_from_test();
+            std::deque<CountedCompletion> gets(kPieces);
+            CountedCompletion closed;
+            node.loop.run_and_wait([&] {
+                for (std::size_t i = 0; i < kPieces; ++i) {
+                    node.get_on_loop(i, gets[i]);
+                }
+                node.endpoint->close(true, closed);
+            });
+            EXPECT_TRUE(closed.wait_for(1, kPatience / 10)) << "closing by force waits for the peer";
+            for (const CountedCompletion& get : gets) {
+                EXPECT_EQ(get.count(), 1);
+            }
+            return 0;
+        },
+        kPeersLimit);
     peers.receive(0);
     peers.receive(1);
     peers.kill(1, SIGSTOP);
@@ -379,33 +391,36 @@ void send_noise(std::uint16_t port, std::mt19937& random) {
 
 TEST_P(PeerDeathTest, NoiseOnListeningPortsHarmsNothing) {
     const Network network = GetParam();
-    ForkedPeers peers(2, [network](PeerChannel& channel) {
-        Node node(channel, network);
-        channel.send_to_test({});
-        channel.receive_from_test();  // The noise is over.
-        CountedCompletion gets;
-        CountedCompletion sent;
-        const Blob message(100);
-        node.loop.run_and_wait([&] {
-            for (std::size_t i = 0; i < kPieces; ++i) {
-                node.get_on_loop(i, gets);
+    ForkedPeers peers(
+        2,
+        [network](PeerChannel& channel) {
+            Node node(channel, network);
+            channel.send_to_test({});
+            channel.receive_from_test();  // The noise is over.
+            CountedCompletion gets;
+            CountedCompletion sent;
+            const Blob message(100);
+            node.loop.run_and_wait([&] {
+                for (std::size_t i = 0; i < kPieces; ++i) {
+                    node.get_on_loop(i, gets);
+                }
+                node.endpoint->send(message, {}, sent);
+            });
+            EXPECT_TRUE(gets.wait_for(kPieces));
+            EXPECT_EQ(gets.succeeded(), static_cast<int>(kPieces));
+            EXPECT_TRUE(sent.wait_for());
+            EXPECT_EQ(node.landing, node.memory);
+            EXPECT_EQ(node.lost.load(), 0);
+            channel.barrier();
+            const auto start = Clock::now();
+            while (node.messages.load() == 0 && Clock::now() - start < kPatience) {
+                std::this_thread::sleep_for(1ms);
             }
-            node.endpoint->send(message, {}, sent);
-        });
-        EXPECT_TRUE(gets.wait_for(kPieces));
-        EXPECT_EQ(gets.succeeded(), static_cast<int>(kPieces));
-        EXPECT_TRUE(sent.wait_for());
-        EXPECT_EQ(node.landing, node.memory);
-        EXPECT_EQ(node.lost.load(), 0);
-        channel.barrier();
-        const auto start = Clock::now();
-        while (node.messages.load() == 0 && Clock::now() - start < kPatience) {
-            std::this_thread::sleep_for(1ms);
-        }
-        EXPECT_EQ(node.messages.load(), 1);
-        channel.barrier();
-        return 0;
-    });
+            EXPECT_EQ(node.messages.load(), 1);
+            channel.barrier();
+            return 0;
+        },
+        kPeersLimit);
     peers.receive(0);
     peers.receive(1);
     std::mt19937 random(9);

@@ -1,24 +1,29 @@
 #!/bin/bash
-# Two nodes as network namespaces n0 and n1, joined by one link with an rxe device on each end; and a bridge over which the ranks
-# reach their launcher, so that the link between the nodes can be taken down without the launcher noticing.
+# Two nodes as network namespaces n0 and n1, each with a link to one switch and an rxe device on it; and another switch over which the
+# ranks reach their launcher, so that a node's link can fail without the launcher noticing.
 #   nodes.sh up            makes them
-#   nodes.sh link N STATE  takes the link of node N down or up
+#   nodes.sh link N STATE  takes the switch's port of node N down or up, as when a cable is pulled
 set -euo pipefail
 
 up() {
-    ip link add control type bridge
+    local switch
+    for switch in control fabric; do
+        ip link add "$switch" type bridge
+        ip link set "$switch" up
+    done
     ip addr add 10.99.0.254/24 dev control
-    ip link set control up
-    ip link add d0 mtu 4500 type veth peer name d1 mtu 4500
+    ip link set fabric mtu 4500
+    local node
     for node in 0 1; do
         local address=$((node + 1))
         ip netns add "n$node"
+        ip -n "n$node" link set lo up
         ip link add "c$node" type veth peer name control netns "n$node"
         ip link set "c$node" master control up
-        ip link set "d$node" netns "n$node"
-        ip -n "n$node" link set lo up
         ip -n "n$node" addr add "10.99.0.$address/24" dev control
         ip -n "n$node" link set control up
+        ip link add "p$node" mtu 4500 type veth peer name "d$node" mtu 4500 netns "n$node"
+        ip link set "p$node" master fabric up
         ip -n "n$node" addr add "10.98.0.$address/24" dev "d$node"
         ip -n "n$node" link set "d$node" up
         ip netns exec "n$node" rdma link add "rxe$node" type rxe netdev "d$node"
@@ -34,6 +39,6 @@ up() {
 
 case ${1:-} in
     up) up ;;
-    link) ip -n "n$2" link set "d$2" "$3" ;;
+    link) ip link set "p$2" "$3" ;;
     *) echo "nodes: use up, or link N up|down" >&2; exit 2 ;;
 esac
