@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a group and a chunk cost the transport threads, beside carrying the bytes.
 
-On the cluster of cluster.py, under perf. Samples of the transport threads in the network stack (the emulated links are served on
+On the cluster of cluster.py. perf looks at every other rank, which slows it down; the clock of the ranks between counts. Samples of the transport threads in the network stack (the emulated links are served on
 whatever thread runs) and in copying or hashing are set aside; the rest is protocol, and waking up for what arrives. The same bytes are moved
 in many groups and in few, in large chunks and in small ones: what the rest grows by is what a group and a chunk cost."""
 import os
@@ -27,8 +27,8 @@ def protocol_share(samples):
     """Of the samples of a transport thread those that neither carry nor copy bytes."""
     script = subprocess.run(["perf", "script", "-i", samples, "--comm", "sluice-net", "-F", "ip,sym"], capture_output=True, text=True, check=False)
     must(script, "perf script")
-    # A sample without a stack is an empty one.
-    stacks = [stack for stack in (text.splitlines() for text in script.stdout.strip().split("\n\n")) if stack]
+    # perf puts a line without a name before each stack; a sample without a stack is an empty one.
+    stacks = [stack for stack in ([line for line in text.splitlines() if line.strip()] for text in script.stdout.split("\n\n")) if stack]
     protocol = sum(1 for stack in stacks
                    if not any(name in line for line in stack for name in CARRYING) and not any(name in stack[0] for name in COPYING))
     return protocol / len(stacks)
@@ -39,15 +39,17 @@ def measure(network, sluice, case, model, chunk_bytes, versions, directory):
     path = os.path.join(directory, "sync.json")
     samples = os.path.join(directory, "samples")
     sync = [sluice, "sync", *sluice_arguments(case, model=model), "--versions", str(versions), "--chunk-bytes", chunk_bytes, "--json", path]
-    record = [(node, ["perf", "record", "-q", "-F", "997", "-g", "-o", f"{samples}.{node}", *sync], {}) for node in range(TRAINERS + WORKERS)]
-    must(network.launch(record, 300), f"case {case}")
+    # Neighbours do the same work in every case.
+    programs_of = [(node, sync if node % 2 else ["perf", "record", "-q", "-F", "997", "-g", "-o", f"{samples}.{node}", *sync], {})
+                   for node in range(TRAINERS + WORKERS)]
+    must(network.launch(programs_of, 300), f"case {case}")
     report = read_json(path)
     out = {}
     for side in ("trainer", "worker"):
         ranks = [(node, rank) for node, rank in enumerate(report["ranks"]) if rank["side"] == side]
-        cpu = [statistics.median(rank["transport_cpu_s"][1:]) for _, rank in ranks]
-        own = [seconds * protocol_share(f"{samples}.{node}") for seconds, (node, _) in zip(cpu, ranks)]
-        out[side] = {"bytes": report["versions"][-1]["bytes"], "cpu_s": statistics.mean(cpu), "own_s": statistics.mean(own),
+        cpu = statistics.mean(statistics.median(rank["transport_cpu_s"][1:]) for node, rank in ranks if node % 2)
+        share = statistics.mean(protocol_share(f"{samples}.{node}") for node, _ in ranks if not node % 2)
+        out[side] = {"bytes": report["versions"][-1]["bytes"], "cpu_s": cpu, "own_s": cpu * share,
                      "groups": statistics.mean(rank["groups"] for _, rank in ranks), "chunks": statistics.mean(rank["chunks"] for _, rank in ranks)}
     return out
 

@@ -113,6 +113,7 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
     }
     report.peak_trainer_bytes = sender.buffer_bytes();
     if (parts.gather) {
+        report.chunks += static_cast<std::int64_t>(sender.plan().gather_route.chunks.size());
         const GatherBytes bytes =
             gather_bytes(options.trainer, context.own_rank, *parts.gather, sender.plan().gather_route);
         report.gather_tp = bytes.tp;
