@@ -70,7 +70,9 @@ Status CollectiveGather::add_received(const Chunk& chunk, const SegmentBases& se
     Chunk whole = chunk;
     whole.path = Path::kPacked;
     const bool own = chunk.owner == group_->rank();
-    const CompiledChunk compiled = compile_chunk(whole, chunk.owner, own);
+    // In place only as one run.
+    const CompiledChunk compiled =
+        compile_chunk(whole, chunk.owner, own, {.bytes_worth_a_get_of_slot = chunk.wire_bytes + 1});
     if (own) {
         SLUICE_ASSIGN_OR_RETURN(ChunkProgram copy, compile_landing(*device_, compiled, segments, {}));
         parts.own.push_back(std::move(copy));

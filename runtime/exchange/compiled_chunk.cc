@@ -1,7 +1,7 @@
 #include "runtime/exchange/compiled_chunk.h"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -37,21 +37,22 @@ std::vector<ReadStep> reads_to_staging(const Chunk& chunk) {
     return reads;
 }
 
-// The one gapless range of one parameter that the chunk fills in wire order, when it is so.
-std::optional<ReadStep> single_destination(const Chunk& chunk) {
-    const Piece& first = chunk.pieces.front();
-    std::int64_t end = first.copy.dst_offset;
+// A packed chunk lies in the owner's slot in wire order.
+std::vector<ReadStep> reads_of_slot(const Chunk& chunk) {
+    std::vector<ReadStep> reads;
+    std::int64_t offset = 0;
     for (const Piece& piece : chunk.pieces) {
-        if (piece.parameter != first.parameter || piece.copy.dst_offset != end ||
-            !destination_is_contiguous(piece.copy)) {
-            return std::nullopt;
+        StridedCopy copy = coalesce(destination_from_packed(piece.copy, offset));
+        offset += piece.copy.bytes();
+        ReadStep* last = reads.empty() ? nullptr : &reads.back();
+        if (last != nullptr && last->parameter == piece.parameter && last->copy.sizes.empty() && copy.sizes.empty() &&
+            copy.dst_offset == last->copy.dst_offset + last->copy.item) {
+            last->copy.item += copy.item;
+        } else {
+            reads.push_back({0, piece.parameter, std::move(copy)});
         }
-        end += piece.copy.bytes();
     }
-    StridedCopy range;
-    range.dst_offset = first.copy.dst_offset;
-    range.item = chunk.wire_bytes;
-    return ReadStep{0, first.parameter, range};
+    return reads;
 }
 
 }  // namespace
@@ -67,20 +68,19 @@ CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_s
         out.landing = Landing::kLocalCopy;
         return out;
     }
-    const bool converts = any_conversion(chunk.pieces);
-    if (chunk.path == Path::kPacked) {
-        const auto destination = converts || !rules.in_place ? std::nullopt : single_destination(chunk);
+    const bool packed = chunk.path == Path::kPacked;
+    if (packed) {
         StridedCopy whole;
         whole.item = chunk.wire_bytes;
-        out.landing = destination ? Landing::kInPlace : Landing::kScatter;
-        out.reads = {destination ? *destination : ReadStep{0, ReadStep::kToStaging, whole}};
-        return out;
+        out.reads = {{0, ReadStep::kToStaging, whole}};
+    } else {
+        out.reads = reads_to_staging(chunk);
     }
-    out.reads = reads_to_staging(chunk);
     out.landing = Landing::kScatter;
-    if (!converts && rules.in_place) {
-        std::vector<ReadStep> in_place = reads_in_place(chunk);
-        if ((gets_of(in_place) - gets_of(out.reads)) * rules.bytes_worth_a_get <= chunk.wire_bytes) {
+    if (!any_conversion(chunk.pieces) && rules.in_place) {
+        std::vector<ReadStep> in_place = packed ? reads_of_slot(chunk) : reads_in_place(chunk);
+        const std::int64_t worth_a_get = packed ? rules.bytes_worth_a_get_of_slot : rules.bytes_worth_a_get;
+        if ((gets_of(in_place) - gets_of(out.reads)) * worth_a_get <= chunk.wire_bytes) {
             out.reads = std::move(in_place);
             out.landing = Landing::kInPlace;
         }

@@ -31,13 +31,16 @@ struct LandingRules {
     /// A get costs some microseconds of CPU whatever its size (2 us over CMA, more on slower links): as much as to copy this many
     /// bytes out of staging.
     std::int64_t bytes_worth_a_get = 16 << 10;
+    /// The same for a packed chunk. More, since it may come over an emulated link, where a get takes tens of microseconds of both
+    /// transport threads, while copy threads have time.
+    std::int64_t bytes_worth_a_get_of_slot = 256 << 10;
     /// Gets may write parameters.
     bool in_place = true;
 };
 
-/// Chooses the landing and computes the reads. A direct chunk lands in place unless that takes so many more gets (of runs that are
-/// contiguous on both sides) than reading the owner's runs into staging that copying the chunk from there is cheaper.
-/// A packed chunk is one read, in place when its destination is one gapless range.
+/// Chooses the landing and computes the reads. A chunk lands in place unless that takes so many more gets (of runs that are
+/// contiguous on both sides) than reading what the owner has into staging that copying the chunk from there is cheaper. To staging, a
+/// packed chunk is one read.
 CompiledChunk compile_chunk(const Chunk& chunk, int owner_index, bool owner_is_self, const LandingRules& rules = {});
 
 /// Bytes of `piece` in wire form.

@@ -38,7 +38,7 @@ constexpr std::int64_t kBytesWorthAGetOnDevice = 8 << 20;
 LandingRules landing_rules(const PullOptions& options) {
     LandingRules rules;
     if (options.device != nullptr) {
-        rules.bytes_worth_a_get = kBytesWorthAGetOnDevice;
+        rules.bytes_worth_a_get = rules.bytes_worth_a_get_of_slot = kBytesWorthAGetOnDevice;
         rules.in_place = options.device_wire;
     }
     return rules;

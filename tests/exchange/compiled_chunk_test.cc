@@ -97,6 +97,19 @@ TEST(CompiledChunkTest, PackedIsOneReadInPlaceWhenItsDestinationIsGapless) {
     EXPECT_EQ(compiled.reads[0].copy, run(0, 0, 740));
 }
 
+TEST(CompiledChunkTest, PackedLandsInPlaceRangeByRangeWhenRangesAreWorthAGet) {
+    const std::int64_t norm = 8 << 10;
+    const std::int64_t rest = (256 << 10) - norm;
+    const CompiledChunk compiled = compile_chunk(
+        chunk_of(Path::kPacked, {piece(4, run(0, 0, norm)), piece(5, rows(rest / 64, 64, 256, 64))}), 0, false);
+    EXPECT_EQ(compiled.landing, Landing::kInPlace);
+    ASSERT_EQ(compiled.reads.size(), 2u);
+    EXPECT_EQ(compiled.reads[0].parameter, 4);
+    EXPECT_EQ(compiled.reads[0].copy, run(0, 0, norm));
+    EXPECT_EQ(compiled.reads[1].parameter, 5);
+    EXPECT_EQ(compiled.reads[1].copy, run(norm, 0, rest));
+}
+
 TEST(CompiledChunkTest, PackedScattersOtherwise) {
     const auto expect_scatter = [](std::vector<Piece> pieces) {
         const Chunk chunk = chunk_of(Path::kPacked, std::move(pieces));
@@ -121,8 +134,9 @@ TEST(CompiledChunkTest, WhatIsOursIsCopied) {
     }
 }
 
-// Whatever the landing, the reads fetch exactly the source bytes of the pieces, each to its place in parameter or wire order.
-TEST(CompiledChunkTest, ReadsOfRandomDirectChunksCoverExactlyTheirPieces) {
+// Whatever the landing, the reads fetch exactly the source bytes of the pieces (in wire order out of a slot, when packed), each to its
+// place in parameter or wire order.
+void expect_exact_reads(Path path, std::int64_t bytes_worth_a_get) {
     std::mt19937_64 random(11);
     int in_place = 0;
     int scattered = 0;
@@ -140,8 +154,9 @@ TEST(CompiledChunkTest, ReadsOfRandomDirectChunksCoverExactlyTheirPieces) {
             pieces.push_back(piece(static_cast<ParameterId>(random() % 2), coalesce(copy)));
             pieces.back().segment = static_cast<SegmentId>(random() % 2);
         }
-        const Chunk chunk = chunk_of(Path::kDirect, pieces);
-        const CompiledChunk compiled = compile_chunk(chunk, 0, false);
+        const Chunk chunk = chunk_of(path, pieces);
+        const CompiledChunk compiled = compile_chunk(
+            chunk, 0, false, {.bytes_worth_a_get = bytes_worth_a_get, .bytes_worth_a_get_of_slot = bytes_worth_a_get});
         ++(compiled.landing == Landing::kInPlace ? in_place : scattered);
 
         std::map<std::pair<ParameterId, std::int64_t>, std::pair<SegmentId, std::int64_t>> expected;
@@ -151,7 +166,8 @@ TEST(CompiledChunkTest, ReadsOfRandomDirectChunksCoverExactlyTheirPieces) {
                 for (std::int64_t b = 0; b < p.copy.item; ++b, ++wire) {
                     const auto place = compiled.landing == Landing::kInPlace ? std::pair(p.parameter, to + b)
                                                                              : std::pair(ReadStep::kToStaging, wire);
-                    expected[place] = {p.segment, src + b};
+                    expected[place] =
+                        path == Path::kPacked ? std::pair(SegmentId{0}, wire) : std::pair(p.segment, src + b);
                 }
             });
         }
@@ -170,6 +186,12 @@ TEST(CompiledChunkTest, ReadsOfRandomDirectChunksCoverExactlyTheirPieces) {
     EXPECT_GT(in_place, 50);
     EXPECT_GT(scattered, 50);
 }
+
+TEST(CompiledChunkTest, ReadsOfRandomDirectChunksCoverExactlyTheirPieces) {
+    expect_exact_reads(Path::kDirect, LandingRules().bytes_worth_a_get);
+}
+
+TEST(CompiledChunkTest, ReadsOfRandomPackedChunksCoverExactlyTheirPieces) { expect_exact_reads(Path::kPacked, 16); }
 
 }  // namespace
 }  // namespace sluice
