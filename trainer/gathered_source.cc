@@ -60,6 +60,11 @@ std::int64_t GatheredSource::largest_group_bytes() const {
     return gathered_bytes_.empty() ? 0 : *std::max_element(gathered_bytes_.begin(), gathered_bytes_.end());
 }
 
+std::int64_t GatheredSource::transit_bytes() const {
+    return (staging_ ? static_cast<std::int64_t>(staging_->bytes().size()) : 0) +
+           (collective_ ? collective_->bytes() : 0);
+}
+
 void GatheredSource::add_to(RankInput& input) const { input.gather = gather_; }
 
 Status GatheredSource::prepare(Session& session, const RankPlan& plan, std::span<const RemoteRegion> segments,

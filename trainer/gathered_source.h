@@ -40,6 +40,7 @@ public:
     [[nodiscard]] std::span<const Segment> segments() const override { return segments_; }
     [[nodiscard]] bool gathers() const override { return true; }
     [[nodiscard]] std::int64_t largest_group_bytes() const override;
+    [[nodiscard]] std::int64_t transit_bytes() const override;
     Status gather(std::uint64_t version, GroupId group, std::span<std::byte> buffer, Deadline deadline) override;
 
     void add_to(RankInput& input) const override;

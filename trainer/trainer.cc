@@ -398,7 +398,7 @@ void Trainer::close() {
 }
 
 std::int64_t Trainer::buffer_bytes() const {
-    std::int64_t bytes = slots_ ? slots_->bytes() : 0;
+    std::int64_t bytes = source_.transit_bytes() + (slots_ ? slots_->bytes() : 0);
     for (const GatherBuffer& buffer : gather_buffers_) {
         bytes += static_cast<std::int64_t>(buffer.bytes().size());
     }

@@ -68,7 +68,7 @@ public:
 
     [[nodiscard]] const Stats& stats() const { return stats_; }
     [[nodiscard]] const RankPlan& plan() const { return session_.plan(); }
-    /// Gather buffers and serve slots.
+    /// Gather buffers, serve slots, and what the source takes beside them (WeightSource::transit_bytes).
     [[nodiscard]] std::int64_t buffer_bytes() const;
 
 private:

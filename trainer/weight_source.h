@@ -38,6 +38,8 @@ public:
     [[nodiscard]] virtual bool gathers() const = 0;
     /// Bytes of the largest group buffer; 0 when nothing is gathered.
     [[nodiscard]] virtual std::int64_t largest_group_bytes() const { return 0; }
+    /// Memory that it took at set-up for bytes on their way, beside the group buffers.
+    [[nodiscard]] virtual std::int64_t transit_bytes() const { return 0; }
     /// Fills `buffer` with the gathered parts of `group` at their offsets. Called for each group that this rank publishes, in the one
     /// group order; the other ranks that take part in gathering a group come to it in the same order.
     virtual Status gather(std::uint64_t version, GroupId group, std::span<std::byte> buffer, Deadline deadline) = 0;

@@ -56,6 +56,12 @@ TEST_P(CollectiveGatherTest, ThreeVersionsAreExactAndNothingIsPulledFromPeers) {
     }
     EXPECT_GT(collective.group.exchanges(), 0);
     EXPECT_EQ(collective.pulled(), 0);
+    for (int rank = 0; rank < collective.bed.model().trainers; ++rank) {
+        GatheredSource& source = collective.bed.trainer(rank).source<GatheredSource>();
+        EXPECT_GT(source.transit_bytes(), 0);
+        EXPECT_GE(collective.bed.trainer(rank).trainer().buffer_bytes(),
+                  source.transit_bytes() + source.largest_group_bytes());
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CollectiveGatherTest,
