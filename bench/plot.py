@@ -25,8 +25,9 @@ def of_ladder(data):
 
 
 def of_small(data):
-    rows = [(f"{row['link']}, {row['choice']}", row["time_ratio"], 1.0) for row in data["rows"]]
-    return "65,536 pieces of 4 KiB over 64 of 4 MiB", "ratio of times", rows
+    rows = [(f"{row['link']}, {row['pieces']}, {way}", row[way]["seconds"]["median"], row["raw_get_s"]["median"])
+            for row in data["rows"] for way in ("auto", "direct", "packed")]
+    return f"{data['bytes'] >> 20} MiB in pieces", "seconds (mark: one raw get)", rows
 
 
 def of_cpu(data):

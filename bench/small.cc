@@ -1,5 +1,5 @@
-// 256 MiB in 64 pieces of 4 MiB and in 65,536 pieces of 4 KiB, strided at the trainer: what small pieces cost, by the path that the planner picks and by
-// forced direct, over CMA and over TCP.
+// 256 MiB in pieces of 4 MiB down to 4 KiB, strided at the trainer: what small pieces cost over CMA and over TCP, by the path that the planner
+// picks, by one get for each and packed; where gets and packing change places is what RouteOptions::direct_run is taken from.
 //   mpirun --bind-to none -n 2 bench_small [--json FILE]
 #include "bench/pull_pair.h"
 #include "bench/spread.h"
@@ -29,7 +29,17 @@ struct Pieces {
 
     [[nodiscard]] std::int64_t count() const { return kAll / bytes; }
 };
-constexpr std::array<Pieces, 2> kPieces{{{"64 x 4 MiB", 4 << 20, 0}, {"65536 x 4 KiB", 4 << 10, 1}}};
+constexpr std::array<Pieces, 5> kPieces{{{"4 MiB", 4 << 20, 0},
+                                         {"256 KiB", 256 << 10, 1},
+                                         {"64 KiB", 64 << 10, 2},
+                                         {"16 KiB", 16 << 10, 3},
+                                         {"4 KiB", 4 << 10, 4}}};
+
+struct Way {
+    const char* name;
+    Choice choice;
+};
+constexpr std::array<Way, 3> kWays{{{"auto", Choice::kAuto}, {"direct", Choice::kDirect}, {"packed", Choice::kPacked}}};
 
 Result<cli::Model> model() {
     std::vector<CatalogueTensor> tensors;
@@ -90,39 +100,58 @@ std::string names(const std::set<Path>& paths) {
     return out;
 }
 
+// `of_large`: how long the same way takes for the largest pieces.
+nlohmann::json figures(const PullTimings& timings, const Pieces& pieces, double of_large) {
+    // Each piece is a get of its own then; the CPU time has the copying of the bytes in it.
+    const bool one_get_each = timings.paths == std::set<Path>{Path::kDirect};
+    const double us = median(timings.cpu) / static_cast<double>(pieces.count()) * 1e6;
+    return {{"paths", names(timings.paths)},
+            {"seconds", spread(timings.pull)},
+            {"of_largest_pieces", median(timings.pull) / of_large},
+            {"cpu_us_per_get", one_get_each ? nlohmann::json(us) : nlohmann::json()}};
+}
+
+void print_row(const nlohmann::json& row) {
+    const auto ms = [](const nlohmann::json& times) { return times["median"].get<double>() * 1e3; };
+    fmt::print(stderr, "{:5}{:18}{:>8}{:>9.1f}", row["link"].get<std::string>(), row["transport"].get<std::string>(),
+               row["pieces"].get<std::string>(), ms(row["raw_get_s"]));
+    for (const Way& way : kWays) {
+        const nlohmann::json& cell = row[way.name];
+        fmt::print(stderr, "{:>9.1f}{:>7.2f}", ms(cell["seconds"]), cell["of_largest_pieces"].get<double>());
+    }
+    const nlohmann::json& us = row["direct"]["cpu_us_per_get"];
+    fmt::print(stderr, "{:>8}{:>10.2f}\n", row["auto"]["paths"].get<std::string>(), us.get<double>());
+}
+
 Status run_link(const char* link, Settings settings, int repetitions, Bootstrap& bootstrap, const cli::Model& made,
                 nlohmann::json& out) {
     PullPair pair({repetitions, false}, std::move(settings), bootstrap, made, ownership(made.catalogue));
     SLUICE_RETURN_IF_ERROR(pair.prepare());
-    for (const Choice choice : {Choice::kAuto, Choice::kDirect}) {
-        std::array<PullTimings, kPieces.size()> timings;
-        for (std::size_t i = 0; i < kPieces.size(); ++i) {
-            SLUICE_ASSIGN_OR_RETURN(timings[i], pair.run(demand(kPieces[i]), choice));
+    std::array<double, kWays.size()> of_large{};
+    for (const Pieces& pieces : kPieces) {
+        std::array<PullTimings, kWays.size()> timings;
+        for (std::size_t i = 0; i < kWays.size(); ++i) {
+            SLUICE_ASSIGN_OR_RETURN(timings[i], pair.run(demand(pieces), kWays[i].choice));
         }
         if (pair.trainer()) {
             continue;
         }
-        const auto& [large, small] = timings;
-        const double ratio = median(small.pull) / median(large.pull);
-        // Each piece is a get of its own then; the CPU time has the copying of the bytes in it.
-        const bool one_get_each = small.paths == std::set<Path>{Path::kDirect};
-        const double us = median(small.cpu) / static_cast<double>(kPieces[1].count()) * 1e6;
-        const double carrying_us = median(small.raw_cpu) / static_cast<double>(kPieces[1].count()) * 1e6;
-        out.push_back({{"link", link},
-                       {"transport", pair.link().transport},
-                       {"one_sided", pair.link().link_class == transport::LinkClass::kOneSided},
-                       {"choice", choice == Choice::kAuto ? "auto" : "direct"},
-                       {"paths", {names(large.paths), names(small.paths)}},
-                       {"large_s", spread(large.pull)},
-                       {"small_s", spread(small.pull)},
-                       {"raw_get_s", spread(small.raw)},
-                       {"time_ratio", ratio},
-                       {"cpu_us_per_get", one_get_each ? nlohmann::json(us) : nlohmann::json()},
-                       {"raw_get_cpu_us_per_piece", carrying_us}});
-        fmt::print(stderr, "{:6}{:18}{:8}{:>17}{:>12.1f}{:>12.1f}{:>12.1f}{:>9.2f}{:>14}\n", link,
-                   pair.link().transport, choice == Choice::kAuto ? "auto" : "direct",
-                   names(large.paths) + ", " + names(small.paths), median(small.raw) * 1e3, median(large.pull) * 1e3,
-                   median(small.pull) * 1e3, ratio, one_get_each ? fmt::format("{:.2f}", us) : "-");
+        const double carrying_us = median(timings.front().raw_cpu) / static_cast<double>(pieces.count()) * 1e6;
+        nlohmann::json& row =
+            out.emplace_back(nlohmann::json{{"link", link},
+                                            {"transport", pair.link().transport},
+                                            {"one_sided", pair.link().link_class == transport::LinkClass::kOneSided},
+                                            {"pieces", pieces.name},
+                                            {"piece_bytes", pieces.bytes},
+                                            {"raw_get_s", spread(timings.front().raw)},
+                                            {"raw_get_cpu_us_per_piece", carrying_us}});
+        for (std::size_t i = 0; i < kWays.size(); ++i) {
+            if (of_large[i] == 0) {
+                of_large[i] = median(timings[i].pull);
+            }
+            row[kWays[i].name] = figures(timings[i], pieces, of_large[i]);
+        }
+        print_row(row);
     }
     if (!pair.trainer()) {
         pair.close();
@@ -139,8 +168,8 @@ Status run_all(int repetitions, Bootstrap& bootstrap, nlohmann::json& out) {
     log::set_level(LogLevel::kWarning);
     SLUICE_ASSIGN_OR_RETURN(const cli::Model made, model());
     if (bootstrap.rank() == 1) {
-        fmt::print(stderr, "{:6}{:18}{:8}{:>17}{:>12}{:>12}{:>12}{:>9}{:>14}\n", "link", "transport", "choice", "paths",
-                   "raw get ms", kPieces[0].name, kPieces[1].name, "ratio", "CPU us/get");
+        fmt::print(stderr, "{:5}{:18}{:>8}{:>9}{:>9}{:>7}{:>9}{:>7}{:>9}{:>7}{:>8}{:>10}\n", "link", "transport",
+                   "pieces", "raw ms", "auto ms", "ratio", "direct", "ratio", "packed", "ratio", "auto is", "us/get");
     }
     out = nlohmann::json::array();
     SLUICE_RETURN_IF_ERROR(run_link("cma", with_transports(settings, nullptr), repetitions, bootstrap, made, out));
@@ -171,7 +200,8 @@ int main(int argc, char** argv) {
     int repetitions = 5;
     std::string json;
     CLI::App app(
-        "256 MiB in large and in small pieces, by the path that the planner picks and by gets; under mpirun -n 2");
+        "256 MiB in large and in small pieces, by the path that the planner picks, by gets and packed; under mpirun -n "
+        "2");
     app.add_option("--repetitions", repetitions, "Of each row; one more warms up")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();

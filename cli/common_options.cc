@@ -126,9 +126,12 @@ SourceKind LayoutOptions::source_kind() const {
     return source == "gathered" ? SourceKind::kGathered : SourceKind::kResident;
 }
 
-Result<RouteOptions> LayoutOptions::route_options(std::int64_t fallback) const {
+Result<RouteOptions> LayoutOptions::route_options(const Settings& settings) const {
     RouteOptions options;
-    options.chunk_bytes = fallback;
+    options.chunk_bytes = settings.chunk_bytes;
+    options.direct_run = settings.direct_run_bytes;
+    // As measured: a piece that is one run already is worth its get at half the size.
+    options.direct_piece = settings.direct_run_bytes / 2;
     if (!chunk_bytes.empty()) {
         SLUICE_ASSIGN_OR_RETURN(options.chunk_bytes, parse_size("--chunk-bytes", chunk_bytes, kMinChunkBytes));
     }

@@ -4,6 +4,7 @@
 #include "planner/layout.h"
 #include "planner/router.h"
 #include "planner/trainer_ownership.h"
+#include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 
 #include <cstdint>
@@ -39,8 +40,8 @@ struct LayoutOptions {
     /// With the expert maps, whose files are read.
     [[nodiscard]] Result<std::vector<WorkerLayout>> worker_layouts() const;
     [[nodiscard]] SourceKind source_kind() const;
-    /// `fallback` is the chunk size when none was given.
-    [[nodiscard]] Result<RouteOptions> route_options(std::int64_t fallback) const;
+    /// What was not given is as the settings say.
+    [[nodiscard]] Result<RouteOptions> route_options(const Settings& settings) const;
 };
 
 /// "--credit 3": a whole number from `least` to 2^31 - 1.

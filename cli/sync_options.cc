@@ -202,7 +202,7 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     if (options.memory.any_cuda()) {
         settings.adapt_to_device();
     }
-    SLUICE_ASSIGN_OR_RETURN(options.route, layout_.route_options(settings.chunk_bytes));
+    SLUICE_ASSIGN_OR_RETURN(options.route, layout_.route_options(settings));
     settings.chunk_bytes = options.route.chunk_bytes;
     SLUICE_ASSIGN_OR_RETURN(const int versions, parse_count("--versions", versions_, 1));
     options.versions = static_cast<std::uint64_t>(versions);

@@ -93,6 +93,7 @@ void for_each_variable(Self& self, Visit visit) {
     visit("SLUICE_CONNECT_TIMEOUT", self.connect_timeout);
     visit("SLUICE_SYNC_TIMEOUT", self.sync_timeout);
     visit("SLUICE_CHUNK_BYTES", self.chunk_bytes);
+    visit("SLUICE_DIRECT_RUN_BYTES", self.direct_run_bytes);
     visit("SLUICE_STAGING_BYTES", self.staging_bytes);
     visit("SLUICE_SLOTS", self.slots);
     visit("SLUICE_INFLIGHT_BYTES", self.inflight_bytes);
@@ -171,6 +172,7 @@ Status Settings::check() const {
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_CONNECT_TIMEOUT", connect_timeout, one));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_SYNC_TIMEOUT", sync_timeout, one));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_CHUNK_BYTES", chunk_bytes, kMinChunkBytes));
+    SLUICE_RETURN_IF_ERROR(at_least("SLUICE_DIRECT_RUN_BYTES", direct_run_bytes, std::int64_t{0}));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_STAGING_BYTES", staging_bytes, chunk_bytes, " (SLUICE_CHUNK_BYTES)"));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_SLOTS", slots, 1));
     SLUICE_RETURN_IF_ERROR(at_least("SLUICE_INFLIGHT_BYTES", inflight_bytes, chunk_bytes, " (SLUICE_CHUNK_BYTES)"));

@@ -37,6 +37,8 @@ struct Settings {
 
     /// SLUICE_CHUNK_BYTES: the most bytes of one request. At least 4 KiB.
     std::int64_t chunk_bytes = std::int64_t{4} << 20;
+    /// SLUICE_DIRECT_RUN_BYTES: runs of a trainer's memory that are shorter are packed by it instead of being read one by one.
+    std::int64_t direct_run_bytes = std::int64_t{64} << 10;
     /// SLUICE_STAGING_BYTES: a worker's staging memory. At least one chunk.
     std::int64_t staging_bytes = std::int64_t{64} << 20;
     /// SLUICE_SLOTS: memory for packed chunks of a trainer rank, in chunks of SLUICE_CHUNK_BYTES; smaller chunks take less.

@@ -54,6 +54,7 @@ TEST(SettingsTest, EveryVariableIsRead) {
                                 {"SLUICE_CONNECT_TIMEOUT", "5s"},
                                 {"SLUICE_SYNC_TIMEOUT", "1min"},
                                 {"SLUICE_CHUNK_BYTES", "64KiB"},
+                                {"SLUICE_DIRECT_RUN_BYTES", "8KiB"},
                                 {"SLUICE_STAGING_BYTES", "1MiB"},
                                 {"SLUICE_SLOTS", "3"},
                                 {"SLUICE_INFLIGHT_BYTES", "131072"},
@@ -68,6 +69,7 @@ TEST(SettingsTest, EveryVariableIsRead) {
     EXPECT_EQ(settings->connect_timeout, milliseconds(5000));
     EXPECT_EQ(settings->sync_timeout, milliseconds(60000));
     EXPECT_EQ(settings->chunk_bytes, 65536);
+    EXPECT_EQ(settings->direct_run_bytes, 8192);
     EXPECT_EQ(settings->staging_bytes, 1048576);
     EXPECT_EQ(settings->slots, 3);
     EXPECT_EQ(settings->inflight_bytes, 131072);

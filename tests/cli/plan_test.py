@@ -71,6 +71,21 @@ def test_vocabulary_padding():
     check(result["coverage"]["padding_bytes"] == 2 * 14 * 4096 * 2, "padding of embedding and head")
 
 
+def test_direct_run():
+    arguments = ("--model", "Qwen3-30B-A3B", "--set", "num_hidden_layers=1", "--trainer", "tp=1", "--worker", "tp=2")
+    # Columns of the experts' second weights (768 B) and of the attention output (4 KiB), and norms beside them.
+    hidden, head, experts, expert = 2048, 128, 128, 768
+    columns = {"w2": 2 * experts * hidden * expert, "o_proj": 2 * 32 * head * hidden}
+    packed = {}
+    for run_bytes in ("1K", "4K", "64K"):
+        os.environ["SLUICE_DIRECT_RUN_BYTES"] = run_bytes
+        packed[run_bytes] = plan(*arguments)["bytes"]["by_path"]["packed"]
+    del os.environ["SLUICE_DIRECT_RUN_BYTES"]
+    check(packed["1K"] // 2**20 == columns["w2"] // 2**20, f"runs of 768 B are packed, those of 4 KiB read: {packed}")
+    check(packed["4K"] - packed["1K"] < 2**20, f"runs of 4 KiB are no shorter than 4 KiB: {packed}")
+    check(packed["64K"] - packed["1K"] >= columns["o_proj"], f"runs of 4 KiB are packed by default: {packed}")
+
+
 def test_errors():
     base = ("plan", "--model", "Qwen3-8B", "--trainer", "tp=2", "--worker", "tp=2")
     for arguments in (("plan", "--model", "Qwen3-8", "--trainer", "tp=1", "--worker", "tp=1"), ("plan", "--trainer", "tp=1", "--worker", "tp=1"),
@@ -208,6 +223,7 @@ def main():
         test_contract()
         test_kv_replication()
         test_vocabulary_padding()
+        test_direct_run()
         test_save_diff_inspect_explain(directory)
         test_expert_map(directory)
         test_several_pools()
