@@ -152,7 +152,7 @@ TEST(SettingsTest, DescriptionReadsBackToTheSameSettings) {
     for (const auto& [variable, value] : changed->describe()) {
         EXPECT_TRUE(variables.emplace(variable, value).second) << variable;
     }
-    EXPECT_EQ(variables.size(), 14u);
+    EXPECT_EQ(variables.size(), 15u);
     EXPECT_EQ(variables["SLUICE_SLOTS"], "17");
     EXPECT_EQ(variables["SLUICE_CHUNK_BYTES"], "4MiB");
     const auto again = with(variables);
