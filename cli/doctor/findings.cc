@@ -48,7 +48,8 @@ void examine_ucx(const Examination& examination, Findings& out) {
     out.push_back({"UCX", Severity::kGood, fmt::format("{}: {}", library, fmt::join(examination.transports, " ")), ""});
     const bool verbs = has_transport(examination, "rc_") || has_transport(examination, "dc_") ||
                        has_transport(examination, "ud_") || has_transport(examination, "srd");
-    if (!examination.node.ports.empty() && !verbs) {
+    // A port that is down is no fault of the library's.
+    if (has_active_port(examination.node) && !verbs) {
         out.push_back(
             {"UCX", Severity::kBad,
              fmt::format("{} uses none of this node's verbs devices ({} ports)", library,

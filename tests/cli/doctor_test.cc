@@ -104,6 +104,8 @@ TEST(DoctorTest, AUcxWithoutVerbsIsFoundWhereThereAreDevices) {
     Examination node = good_node();
     node.transports = {"tcp/eth0", "cma/memory"};
     EXPECT_THAT(only_wrong(node, "UCX").remedy, HasSubstr("built with verbs"));
+    node.node.ports[0].state = "DOWN";
+    EXPECT_THAT(wrong(node, "UCX"), IsEmpty()) << "UCX leaves a port that is down alone";
     node.node.ports.clear();
     EXPECT_THAT(wrong(node, "UCX"), IsEmpty());
 }
