@@ -290,6 +290,8 @@ void Coordination::peer_lost(int rank, const Status& cause) {
         return;
     }
     if (was_coordinator) {
+        // If the next one is silent too, because it has not noticed yet or is gone as well, this loss stays the cause.
+        round_failed(cause, rank);
         // What the former coordinator may have told only this rank, and what it may not have heard of this rank.
         if (decided_ > 0) {
             links_.send(coordinator(),

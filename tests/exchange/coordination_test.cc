@@ -142,6 +142,22 @@ TEST(CoordinationTest, RanksThatCannotReachEachOtherConcludeAlone) {
     }
 }
 
+// Cut off with a rank that takes longer to notice: its silence is no cause, the loss of the coordinator is.
+TEST(CoordinationTest, TheLossOfTheCoordinatorStaysTheCauseWhenTheNextOneIsSilentToo) {
+    FakeRanks ranks(3);
+    auto verdict = agree(ranks, 2);
+    EXPECT_TRUE(pending(verdict));
+    for (const int silent : {0, 1}) {
+        ranks.at(2).loop.run_and_wait(
+            [&] { ranks.at(2).links->declare_lost(silent, peer_lost("no sign of life", silent)); });
+    }
+    ASSERT_EQ(verdict.wait_for(5s), std::future_status::ready);
+    const Verdict got = verdict.get();
+    EXPECT_EQ(got.status.code(), StatusCode::kPeerLost);
+    EXPECT_EQ(got.status.peer(), 0) << got.status.message();
+    EXPECT_EQ(got.failed_rank, 0);
+}
+
 // The reports had gone to the coordinator that dies; the next one gets them again.
 TEST(CoordinationTest, TheNextRankTakesOverWhenTheCoordinatorDies) {
     FakeRanks ranks(4);
