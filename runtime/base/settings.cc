@@ -18,9 +18,13 @@ using std::chrono::milliseconds;
 //   MAX_HCA_PER_GPU   the NICs near a GPU rather than all of them
 //   CUDA_IPC_...      without it gets between GPUs of a node fall back to emulation on some platforms
 //   CMA_TX_QUOTA      each turn of progress asks all transports, which costs as much as a small copy: some copies to a turn
-//   RC_TIMEOUT, RC_RETRY_COUNT, UD_TIMEOUT, KEEPALIVE_INTERVAL
-//                     a node that is gone is given up after 4 s by who reads from it, and after some 12 s by who does not, instead of
-//                     8 s (or never: some devices take 7 retries for endless) and 50 s. Heartbeats find it sooner; this is for what has none
+//   RC_TIMEOUT, RC_RETRY_COUNT
+//                     a node that is gone is given up after 4 s by who reads from it, instead of 8 s (or never: some devices take 7 retries
+//                     for endless). Heartbeats find it sooner
+//   UD_TIMEOUT        the same for who connects to it: 10 s instead of 30 s
+//   KEEPALIVE_INTERVAL
+//                     the exchange's heartbeats do what it is for, in a tenth of the time. UCX's goes by datagrams, on a lane to each peer of
+//                     their own; and where they cannot be sent, since a port's interface was taken down, UCX aborts the process
 //   MEMTYPE_CACHE     UCX's cache knows what was allocated while its hooks were in place; all other memory it takes for the host's
 // MM_ERROR_HANDLING stays off: with it the death of an idle peer is noticed after 20 s instead of milliseconds.
 struct UcxDefault {
@@ -37,7 +41,7 @@ constexpr std::array<UcxDefault, 10> kUcxDefaults = {{
     {"RC_TIMEOUT", "500ms", {"RC_VERBS_TIMEOUT", "RC_MLX5_TIMEOUT", "DC_MLX5_TIMEOUT"}},
     {"RC_RETRY_COUNT", "6", {"RC_VERBS_RETRY_COUNT", "RC_MLX5_RETRY_COUNT", "DC_MLX5_RETRY_COUNT"}},
     {"UD_TIMEOUT", "10s", {"UD_VERBS_TIMEOUT", "UD_MLX5_TIMEOUT"}},
-    {"KEEPALIVE_INTERVAL", "2s"},
+    {"KEEPALIVE_INTERVAL", "inf"},
     {"MEMTYPE_CACHE", "n"},
 }};
 constexpr std::int64_t kMinChunkBytes = 4096;

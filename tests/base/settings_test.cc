@@ -41,7 +41,7 @@ TEST(SettingsTest, Defaults) {
                                                       {"RC_TIMEOUT", "500ms"},
                                                       {"RC_RETRY_COUNT", "6"},
                                                       {"UD_TIMEOUT", "10s"},
-                                                      {"KEEPALIVE_INTERVAL", "2s"},
+                                                      {"KEEPALIVE_INTERVAL", "inf"},
                                                       {"MEMTYPE_CACHE", "n"}}));
     EXPECT_FALSE(settings->staged);
     EXPECT_TRUE(Settings{}.check().ok());
@@ -129,7 +129,7 @@ TEST(SettingsTest, TheUsersUcxVariablesWin) {
                                                       {"RC_TIMEOUT", "500ms"},
                                                       {"RC_RETRY_COUNT", "6"},
                                                       {"UD_TIMEOUT", "10s"},
-                                                      {"KEEPALIVE_INTERVAL", "2s"},
+                                                      {"KEEPALIVE_INTERVAL", "inf"},
                                                       {"MEMTYPE_CACHE", "n"}}));
     EXPECT_TRUE(settings->show_ucx_log);
 }
