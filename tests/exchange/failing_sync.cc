@@ -17,17 +17,20 @@ BedOptions failing_sync_options(SourceKind source) {
 }
 
 int sync_until_failure(PeerChannel& channel, const SocketMesh& mesh, const BedOptions& options, const BedModel& model,
-                       Network network, std::uint64_t good) {
+                       const Session::TransportFactory& open_transport, std::uint64_t good, bool idle) {
     const ExpectedLog lost("lost|dropped a message|cannot reach", ExpectedLog::Presence::kAllowed);
     enter_node(channel.rank() / 2);
     BedRank rank(options, model, channel.rank());
     const auto bootstrap = mesh.bootstrap(channel.rank());
-    Status status = rank.create(*bootstrap, ucx_factory(network));
+    Status status = rank.create(*bootstrap, open_transport);
     EXPECT_TRUE(status.ok()) << status.message();
     std::uint64_t version = 0;
     while (status.ok()) {
         if (version == good) {
             channel.send_to_test(to_blob("ready"));
+            if (idle) {
+                channel.receive_from_test();
+            }
         }
         rank.prepare(++version);
         status = rank.sync(version);
@@ -42,6 +45,31 @@ int sync_until_failure(PeerChannel& channel, const SocketMesh& mesh, const BedOp
                                              version, status.message())));
     rank.close();
     return testing::Test::HasFailure() ? ForkedPeers::kFailedExpectations : 0;
+}
+
+void expect_good_sync(const BedOptions& options, const BedModel& model, Network network, const std::string& when) {
+    const SocketMesh mesh(model.ranks());
+    ForkedPeers peers(
+        model.ranks(),
+        [&](PeerChannel& channel) {
+            enter_node(channel.rank() / 2);
+            BedRank rank(options, model, channel.rank());
+            const auto bootstrap = mesh.bootstrap(channel.rank());
+            const Status created = rank.create(*bootstrap, ucx_factory(network));
+            EXPECT_TRUE(created.ok()) << created.message();
+            if (created.ok()) {
+                rank.prepare(1);
+                const Status status = rank.sync(1);
+                EXPECT_TRUE(status.ok()) << status.message();
+                if (!rank.is_trainer()) {
+                    EXPECT_EQ(rank.wrong_parameters(1), std::vector<std::string>{});
+                }
+            }
+            rank.close();
+            return 0;
+        },
+        kFailingSyncLimit);
+    EXPECT_TRUE(peers.wait_all_ok()) << "the next sync after " << when;
 }
 
 }  // namespace sluice::test

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 /// Ranks of two trainers and two workers, forked, that sync until something is done to them.
 namespace sluice::test {
@@ -19,9 +20,13 @@ inline constexpr std::chrono::seconds kFailingSyncLimit{40};
 BedOptions failing_sync_options(SourceKind source);
 
 /// Runs one rank. Tells the test "ready" when `good` versions have been synced, which must go well; then syncs until it fails,
-/// tells the test "code peer version message", closes, and returns the peer's exit code. Worker parameters are checked after
+/// tells the test "code peer version message", closes, and returns the peer's exit code. `idle`: it does nothing after "ready" until
+/// the test says something. Worker parameters are checked after
 /// each version, and that the one that failed was not committed.
 int sync_until_failure(PeerChannel& channel, const SocketMesh& mesh, const BedOptions& options, const BedModel& model,
-                       Network network, std::uint64_t good);
+                       const Session::TransportFactory& open_transport, std::uint64_t good, bool idle = false);
+
+/// The next sync after a failure: a new set of ranks syncs one version, which must be exact, and ends well. `when` says after what.
+void expect_good_sync(const BedOptions& options, const BedModel& model, Network network, const std::string& when);
 
 }  // namespace sluice::test

@@ -43,8 +43,8 @@ std::vector<Network> all_networks() { return ucx_networks(); }
 
 transport::UcxOptions ucx_options(Network) {
     transport::UcxOptions options;
-    // The defaults that users get, on lanes that leave no way around verbs.
-    options.settings = Settings::from([](const std::string&) { return std::nullopt; }).value().ucx;
+    // The defaults that users get, and what the environment says, on lanes that leave no way around verbs.
+    options.settings = Settings::from_environment().value().ucx;
     options.settings.push_back({"TLS", "rc,self"});
     options.settings.push_back({"NET_DEVICES", own_device()});
     return options;

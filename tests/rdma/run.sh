@@ -10,7 +10,9 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$(cd "$here/../.." && pwd)
 cache=$source/build/rdma
-# Of qemu, from power-on to power-off.
+# Limits of making the guest, of the build in it, and of qemu from power-on to power-off.
+make_seconds=1800
+build_seconds=2400
 guest_seconds=1800
 
 missing() {
@@ -20,23 +22,29 @@ missing() {
 
 # Everything that is missing in one line.
 check() {
-    [[ $(id -u) -eq 0 ]] || missing "this needs root, to make a root file system: run it as root"
-    [[ $(uname -m) == x86_64 ]] || missing "this needs an x86_64 machine, this is $(uname -m)"
-    local tools=() tool
+    local lacks=() tools=() tool
+    [[ $(id -u) -eq 0 ]] || lacks+=("run it as root (it makes a root file system)")
+    [[ $(uname -m) == x86_64 ]] || lacks+=("run it on an x86_64 machine (this is $(uname -m))")
     for tool in qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap dpkg:dpkg apt-get:apt unshare:util-linux; do
         command -v "${tool%%:*}" >/dev/null || tools+=("${tool##*:}")
     done
-    [[ ${#tools[@]} -eq 0 ]] || missing "programs are missing: apt-get install --no-install-recommends ${tools[*]}"
-    ucx=${SLUICE_RDMA_UCX:-}
-    [[ -n $ucx ]] || missing "set SLUICE_RDMA_UCX to an install of UCX >= 1.22 that was configured --with-verbs on Debian 12"
-    ucx=$(cd "$ucx" 2>/dev/null && pwd) || missing "SLUICE_RDMA_UCX=$SLUICE_RDMA_UCX is no folder"
+    [[ ${#tools[@]} -eq 0 ]] || lacks+=("apt-get install --no-install-recommends ${tools[*]}")
+    check_ucx
+    [[ ${#lacks[@]} -eq 0 ]] || missing "$(printf '%s; ' "${lacks[@]}" | sed 's/; $//')"
+}
+
+# Adds to `lacks`.
+check_ucx() {
+    local wanted="an install of UCX >= 1.22 that was configured --with-verbs on Debian 12"
+    [[ -n ${SLUICE_RDMA_UCX:-} ]] || { lacks+=("set SLUICE_RDMA_UCX to $wanted"); return; }
+    ucx=$(cd "$SLUICE_RDMA_UCX" 2>/dev/null && pwd) || { lacks+=("set SLUICE_RDMA_UCX to $wanted ($SLUICE_RDMA_UCX is no folder)"); return; }
     header=$ucx/include/ucp/api/ucp_version.h
-    [[ -r $header ]] || missing "SLUICE_RDMA_UCX=$ucx is no install of UCX: it has no include/ucp/api/ucp_version.h"
+    [[ -r $header ]] || { lacks+=("set SLUICE_RDMA_UCX to $wanted ($ucx has no include/ucp/api/ucp_version.h)"); return; }
     ucx_version=$(awk '/#define UCP_API_(MAJOR|MINOR) / {printf "%s%s", dot, $3; dot = "."}' "$header")
     [[ $(printf '%s\n' 1.22 "$ucx_version" | sort -V | head -n 1) == 1.22 ]] ||
-        missing "SLUICE_RDMA_UCX=$ucx is UCX $ucx_version, 1.22 is needed"
+        { lacks+=("set SLUICE_RDMA_UCX to $wanted ($ucx is UCX $ucx_version)"); return; }
     [[ -e $ucx/lib/ucx/libuct_ib.so ]] ||
-        missing "SLUICE_RDMA_UCX=$ucx was built without verbs (it has no lib/ucx/libuct_ib.so): configure it --with-verbs"
+        lacks+=("set SLUICE_RDMA_UCX to $wanted ($ucx has no verbs: no lib/ucx/libuct_ib.so)")
 }
 
 # The guest that make.sh makes with this UCX: found, or made.
@@ -48,18 +56,19 @@ find_guest() {
         guest=
     done
     export guest
-    [[ -z $guest ]] || return 0
+    [[ -z $guest ]] || { made="found"; return 0; }
     echo "test-rdma: making the guest (some minutes, once)" >&2
     rm -rf "$cache"/guest-* "$cache/making"
     mkdir -p "$cache"
     local start=$SECONDS
-    "$here/guest/make.sh" "$cache/making" "$ucx" >"$cache/make.log" 2>&1 || {
+    timeout -k 5 "$make_seconds" "$here/guest/make.sh" "$cache/making" "$ucx" >"$cache/make.log" 2>&1 || {
         tail -n 20 "$cache/make.log" >&2
         missing "the guest could not be made, all of its log is in $cache/make.log"
     }
     guest=$cache/guest-$key-$(<"$cache/making/kernel-version")
     mv "$cache/making" "$guest"
-    echo "test-rdma: made $guest in $((SECONDS - start)) s" >&2
+    made="made in $((SECONDS - start)) s"
+    echo "test-rdma: $guest $made" >&2
 }
 
 # Builds what the tests run, in the guest's root, from a copy of the sources. Objects are kept between runs.
@@ -69,7 +78,7 @@ build() {
     mkdir -p "$root/sluice"
     tar -C "$source" --exclude=./build --exclude=./third_party --exclude=./.git --exclude=./.cache -cf - . | tar -C "$root/sluice" -xf -
     # Mounts of a namespace of its own, so that none is left whatever happens.
-    unshare --mount --pid --fork bash -c '
+    timeout -k 5 "$build_seconds" unshare --mount --pid --fork --kill-child bash -c '
         set -e
         mount -t proc proc "$0/proc"
         mount --rbind /dev "$0/dev"
@@ -81,7 +90,8 @@ build() {
         tail -n 30 "$cache/build.log" >&2
         missing "the build in the guest failed, all of its log is in $cache/build.log"
     }
-    echo "test-rdma: built in $((SECONDS - start)) s" >&2
+    built="built in $((SECONDS - start)) s"
+    echo "test-rdma: $built" >&2
 }
 
 # qemu with what every boot of the guest has; more arguments follow.
@@ -109,7 +119,7 @@ probe() { timeout -k 1 10 bash -c "$(declare -f run_qemu); run_qemu kvm sluice.p
 
 # Boots, runs the command, and returns its exit code.
 boot() {
-    local share=$cache/host command=$1
+    local share=$cache/host command=$1 start=$SECONDS
     rm -rf "$share"
     mkdir -p "$share"
     cp "$here/guest/init.sh" "$share/init.sh"
@@ -125,10 +135,11 @@ boot() {
         echo "test-rdma: the guest ended without a result, after $guest_seconds s at most; what it ran counts as failed" >&2
         exit 1
     fi
+    echo "test-rdma: guest $made; tests $built; suite ran $((SECONDS - start)) s, boot included" >&2
     return "$(<"$share/status")"
 }
 
 check
 find_guest
 build
-boot "${SLUICE_RDMA_COMMAND:-ctest --test-dir /build/release/tests/rdma --output-on-failure --no-tests=error}"
+boot "${SLUICE_RDMA_COMMAND:-bash /sluice/tests/rdma/guest/suite.sh}"

@@ -29,7 +29,7 @@ root_file_system() {
     joined=$(IFS=,; echo "${packages[*]}")
     mmdebstrap --quiet --variant=minbase --architectures=amd64 --include="$joined" \
         --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
-        --aptopt='Acquire::Check-Valid-Until "false"' --dpkgopt='path-exclude=/usr/share/man/*' \
+        --aptopt='Acquire::Check-Valid-Until "false"' --dpkgopt='force-unsafe-io' --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         "$release" "$folder/root" "deb [signed-by=$keyring] $mirror $release main"
     mkdir -p "$folder/root/opt/ucx" "$folder/root/sluice" "$folder/root/build"

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Two nodes as network namespaces n0 and n1, each with a link to one switch and an rxe device on it; and another switch over which the
 # ranks reach their launcher, so that a node's link can fail without the launcher noticing.
-#   nodes.sh up            makes them
-#   nodes.sh link N STATE  takes the switch's port of node N down or up, as when a cable is pulled
+#   nodes.sh up                 makes them
+#   nodes.sh link N STATE       takes the switch's port of node N down or up, as when a cable is pulled
+#   nodes.sh interface N STATE  takes the network interface of node N itself down or up
 set -euo pipefail
 
 up() {
@@ -40,5 +41,6 @@ up() {
 case ${1:-} in
     up) up ;;
     link) ip link set "p$2" "$3" ;;
-    *) echo "nodes: use up, or link N up|down" >&2; exit 2 ;;
+    interface) ip -n "n$2" link set "d$2" "$3" ;;
+    *) echo "nodes: use up, link N up|down, or interface N up|down" >&2; exit 2 ;;
 esac
