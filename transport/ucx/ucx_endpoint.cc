@@ -134,7 +134,11 @@ void UcxEndpoint::get(std::byte* local, std::size_t size, const MemoryRegion& re
     }
     ucp_request_param_t params = OperationQueue::parameters(operation);
     set_local_region(params, static_cast<const UcxMemoryRegion&>(region));
-    params.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;  // many are in flight: bandwidth counts
+    if (operation.device_memory) {
+        params.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;  // many are in flight: bandwidth counts
+    }
+    // Into host memory UCX would then choose reads into buffers of its own and a copy by this processor wherever that is no slower than the
+    // wire, which is so up to some 40 Gbit/s; without it, it chooses reads into the registered memory from a few hundred bytes on.
     transport_.operations().started(operation,
                                     ucp_get_nbx(handle_, local, size, remote_address, remote.handle(), &params));
 }
