@@ -13,7 +13,8 @@ NODES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest", "nodes
 LIMIT_S = 90
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 OLD_UCX = "/usr/lib/x86_64-linux-gnu"
-WITHOUT_VERBS = "/tmp/ucx-without-verbs"
+UCX_MODULES = "/opt/ucx/lib/ucx"
+VERBS = "/tmp/verbs-module"  # while UCX has none
 HIDDEN = "/dev/hidden"
 
 
@@ -83,8 +84,7 @@ CASES = [
     Case("a UCX without verbs", "a UCX with verbs",
          [("UCX", "bad", "uses none of this node's verbs devices", "built with verbs"),
           ("pull", "bad", "between hosts: tcp/d0, emulated", "see UCX")],
-         spoil=lambda: run(f"cp -a /opt/ucx {WITHOUT_VERBS} && rm {WITHOUT_VERBS}/lib/ucx/libuct_ib*"),
-         spoiled={"LD_LIBRARY_PATH": WITHOUT_VERBS + "/lib"}),
+         spoil=lambda: run(f"mkdir {VERBS} && mv {UCX_MODULES}/libuct_ib* {VERBS}"), heal=lambda: run(f"mv {VERBS}/* {UCX_MODULES}")),
     Case("UCX_TLS=tcp,self", "UCX_TLS unset",
          [("pull", "bad", "within the host: tcp/d0, emulated", "let UCX use cma"),
           ("pull", "bad", "between hosts: tcp/d0, emulated", "unset UCX_TLS")], spoiled={"UCX_TLS": "tcp,self"}),
