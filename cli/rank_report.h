@@ -42,7 +42,8 @@ struct RankReport {
     std::vector<LinkReport> links;  ///< A worker's, of the last version.
     std::int64_t gather_tp = 0, gather_etp = 0, gather_fsdp = 0, gather_ep = 0, gather_pp = 0;  ///< Bytes per version.
     std::int64_t groups = 0;
-    std::int64_t chunks = 0;  ///< Of a version: pulled by a worker, served by a trainer (once per consumer) or gathered.
+    /// Of a version: pulled by a worker, served by a trainer (once per consumer) or gathered.
+    std::int64_t chunks = 0;
     std::int64_t peak_groups = 0;
     std::int64_t peak_trainer_bytes = 0;
     std::int64_t peak_staging_bytes = 0;
