@@ -35,8 +35,9 @@ struct Piece {
     }
 };
 
-/// The unit of one request: pieces of one group from one owner. The wire form of a chunk is its pieces in order, each
-/// in destination order without gaps, in wire dtype; wire_bytes <= chunk_bytes of the plan options.
+/// The unit of one request: pieces of one group from one owner, in the order of their destinations, of a direct chunk in that of the owner's
+/// memory. The wire form of a chunk is its pieces in order, each in destination order without gaps, in wire dtype; wire_bytes <= chunk_bytes
+/// of the plan options.
 struct Chunk {
     GroupId group = 0;
     int owner = 0;  ///< Trainer rank.

@@ -25,8 +25,15 @@ std::int64_t source_run(const StridedCopy& copy) {
     return run;
 }
 
+// What is read directly comes in the order of the owner's memory, so that tensors that lie there side by side can be one read, wherever their
+// parameters are; all else in that of the worker's.
+std::pair<std::int64_t, std::int64_t> place_of(const Piece& piece, Path path) {
+    return path == Path::kDirect ? std::pair<std::int64_t, std::int64_t>(piece.segment, piece.copy.src_offset)
+                                 : std::pair<std::int64_t, std::int64_t>(piece.parameter, piece.copy.dst_offset);
+}
+
 auto order_key(const RoutedPiece& p) {
-    return std::make_tuple(p.group_position, p.owner, p.path, p.piece.parameter, p.piece.copy.dst_offset);
+    return std::make_tuple(p.group_position, p.owner, p.path, place_of(p.piece, p.path));
 }
 
 bool same_chunk_list(const RoutedPiece& a, const RoutedPiece& b) {
@@ -125,8 +132,9 @@ public:
             return;
         }
         // A box that was cut may go on behind the start of the next one.
-        std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
-            return std::tie(a.parameter, a.copy.dst_offset) < std::tie(b.parameter, b.copy.dst_offset);
+        std::sort(pieces_.begin(), pieces_.end(), [path = chunk_.path](const Piece& a, const Piece& b) {
+            return std::make_tuple(place_of(a, path), a.parameter, a.copy.dst_offset) <
+                   std::make_tuple(place_of(b, path), b.parameter, b.copy.dst_offset);
         });
         // Exactly as many as there are: plans are kept, and large ones are mostly pieces.
         chunk_.pieces.assign(std::make_move_iterator(pieces_.begin()), std::make_move_iterator(pieces_.end()));

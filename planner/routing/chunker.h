@@ -24,7 +24,8 @@ struct RoutedPiece {
 /// read each; packed for the rest, and always where the owner has to narrow elements.
 Path choose_path(const Piece& piece, const RouteOptions& options, bool mappable);
 
-/// Sorts the pieces of one demand, joins neighbours, packs short ones that come together (see RouteOptions::direct_piece), and cuts
+/// Sorts the pieces of one demand (those that are read directly by where they lie at the owner, so that a chunk of them can be one
+/// read), joins neighbours, packs short ones that come together (see RouteOptions::direct_piece), and cuts
 /// them into chunks of at most `chunk_bytes`, in the order in which they are read: by group order, and in a group one chunk of
 /// each owner after the other, starting with another owner for each `rotation`.
 std::vector<Chunk> make_chunks(std::vector<RoutedPiece> pieces, const RouteOptions& options, std::size_t rotation,

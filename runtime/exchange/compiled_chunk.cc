@@ -1,6 +1,7 @@
 #include "runtime/exchange/compiled_chunk.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace sluice {
@@ -10,10 +11,23 @@ bool any_conversion(const std::vector<Piece>& pieces) {
     return std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.converts(); });
 }
 
+// Whether the last item of one step and the first of the next become one get (see ReadCursor). Within a step none do: it is coalesced.
+bool continues(const ReadStep& step, const ReadStep& next) {
+    const StridedCopy& copy = step.copy;
+    std::int64_t src = copy.src_offset + copy.item;
+    std::int64_t dst = copy.dst_offset + copy.item;
+    for (std::size_t d = 0; d < copy.sizes.size(); ++d) {
+        src += (copy.sizes[d] - 1) * copy.src_strides[d];
+        dst += (copy.sizes[d] - 1) * copy.dst_strides[d];
+    }
+    return step.segment == next.segment && step.parameter == next.parameter && next.copy.src_offset == src &&
+           next.copy.dst_offset == dst;
+}
+
 std::int64_t gets_of(const std::vector<ReadStep>& steps) {
     std::int64_t gets = 0;
-    for (const ReadStep& step : steps) {
-        gets += step.copy.items();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        gets += steps[i].copy.items() - (i > 0 && continues(steps[i - 1], steps[i]) ? 1 : 0);
     }
     return gets;
 }

@@ -80,6 +80,28 @@ TEST(CompiledChunkTest, AShortPieceDoesNotBringTheOthersInPlace) {
     EXPECT_EQ(compiled.reads.size(), 2u);
 }
 
+// Ten pieces that are one run at the owner and go to two parameters in turn.
+TEST(CompiledChunkTest, PiecesThatLieSideBySideAtTheOwnerCountAsOneGet) {
+    constexpr std::int64_t kPiece = 64 << 10;
+    std::vector<Piece> pieces;
+    for (int i = 0; i < 10; ++i) {
+        pieces.push_back(piece(i % 2, run(kPiece * i, kPiece * (i / 2), kPiece)));
+    }
+    const Chunk chunk = chunk_of(Path::kDirect, pieces);
+    // Nine gets fewer.
+    EXPECT_EQ(compile_chunk(chunk, 0, false, {chunk.wire_bytes / 9, true}).landing, Landing::kInPlace);
+    const CompiledChunk compiled = compile_chunk(chunk, 0, false, {chunk.wire_bytes / 9 + 1, true});
+    EXPECT_EQ(compiled.landing, Landing::kScatter);
+    ReadCursor cursor(compiled.reads);
+    EXPECT_EQ(cursor.next(1 << 30).bytes, chunk.wire_bytes);
+    EXPECT_TRUE(cursor.done());
+
+    pieces[4].copy.src_offset +=
+        64;  // a gap before it, and it reaches into the next: neither goes on from what is before
+    EXPECT_EQ(compile_chunk(chunk_of(Path::kDirect, pieces), 0, false, {chunk.wire_bytes / 7, true}).landing,
+              Landing::kInPlace);
+}
+
 TEST(CompiledChunkTest, DirectScattersWhatItConverts) {
     StridedCopy copy = rows(1 << 14, 2, 2, 4);
     const CompiledChunk compiled =

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <tuple>
 
 namespace sluice::test {
 namespace {
@@ -216,10 +217,13 @@ std::vector<Bytes> execute(const Route& route, const Demand& demand, const std::
     }
     for (const Chunk& chunk : route.chunks) {
         std::int64_t bytes = 0;
-        std::pair<ParameterId, std::int64_t> last{-1, -1};
+        std::tuple<std::int64_t, std::int64_t, ParameterId, std::int64_t> last{-2, -1, -1, -1};
         for (const Piece& piece : chunk.pieces) {
-            const std::pair<ParameterId, std::int64_t> here{piece.parameter, piece.copy.dst_offset};
-            EXPECT_LT(last, here) << "pieces must lie in destination order";
+            const bool direct = chunk.path == Path::kDirect;
+            const std::tuple<std::int64_t, std::int64_t, ParameterId, std::int64_t> here{
+                direct ? piece.segment : 0, direct ? piece.copy.src_offset : 0, piece.parameter, piece.copy.dst_offset};
+            EXPECT_LT(last, here)
+                << "pieces must lie in the order of their destinations; direct ones in that of their sources";
             last = here;
             EXPECT_EQ(piece.copy, coalesce(piece.copy, piece.converts())) << "pieces must be coalesced";
             EXPECT_FALSE(size_of(piece.source_dtype) > size_of(piece.parameter_dtype) && chunk.path == Path::kDirect);

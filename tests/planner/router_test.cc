@@ -846,6 +846,27 @@ TEST(Route, ShortPiecesThatComeTogetherAreOnePackedChunk) {
               (Chunks{{Path::kDirect, 4 * kShort}}));
 }
 
+// Three tensors of an expert lie one after the other, and go to two parameters in turn.
+TEST(Route, DirectChunksFollowTheOwnersMemory) {
+    const SmallModel model = test::small_model("Qwen3-30B-A3B");
+    const std::optional<World> world = make_world(model, "tp=1", "tp=1");
+    ASSERT_TRUE(world);
+    const auto plan =
+        route(model.catalogue, world->owners, world->requests, {4 << 20, RouteOptions::PathChoice::kDirect});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    int alternating = 0;
+    for (const Chunk& chunk : plan->routes.front().chunks) {
+        for (std::size_t i = 2; i < chunk.pieces.size(); ++i) {
+            const Piece& a = chunk.pieces[i - 2];
+            const Piece& b = chunk.pieces[i - 1];
+            const Piece& c = chunk.pieces[i];
+            EXPECT_LT(b.copy.src_offset, c.copy.src_offset);
+            alternating += a.parameter == c.parameter && a.parameter != b.parameter ? 1 : 0;
+        }
+    }
+    EXPECT_GT(alternating, 0);
+}
+
 TEST(Route, LongRunsAreReadDirectly) {
     const std::int64_t row = 64 << 10;
     const auto catalogue = Catalogue::create({{"w", DType::kU8, {16, 4 * row}, 0, {}}}, 1);
