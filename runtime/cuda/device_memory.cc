@@ -12,6 +12,12 @@
 namespace sluice {
 namespace {
 
+// An allocation whose end lies within a page is mapped by other processes with smaller pages, at which copy engines read it over NVLink at three
+// quarters of the rate, and on the same GPU at four fifths. CUDA takes memory from the device in such portions anyway.
+constexpr std::int64_t kPage = std::int64_t{2} << 20;
+
+std::int64_t whole_pages(std::int64_t size) { return size < kPage ? size : (size + kPage - 1) / kPage * kPage; }
+
 void log_failure(cudaError_t error, const char* what) {
     if (error != cudaSuccess && error != cudaErrorCudartUnloading) {
         log::error("{}", from_cuda(error, what).message());
@@ -26,7 +32,7 @@ void free_pinned(std::byte* data, std::size_t) { log_failure(cudaFreeHost(data),
 Result<Buffer> allocate_device_memory(std::int64_t size) {
     void* data = nullptr;
     if (size > 0) {
-        SLUICE_RETURN_IF_ERROR(from_cuda(cudaMalloc(&data, static_cast<std::size_t>(size)),
+        SLUICE_RETURN_IF_ERROR(from_cuda(cudaMalloc(&data, static_cast<std::size_t>(whole_pages(size))),
                                          fmt::format("allocating {} of device memory", format_bytes(size))));
     }
     return Buffer::adopt(static_cast<std::byte*>(data), size, MemoryKind::kCuda, free_device);
