@@ -3,9 +3,9 @@
 #include "cli/chrome_trace.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "cli/nccl_ranks.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_probe.h"
-#include "runtime/cuda/nccl_group.h"
 #include "runtime/exchange/agreement.h"
 #include "runtime/exchange/bootstrap_mpi.h"
 #include "runtime/exchange/trace_codec.h"
@@ -102,29 +102,6 @@ Result<DeviceMemory> open_device(const SyncOptions& options, const Settings& set
         SLUICE_ASSIGN_OR_RETURN(out.probe, out.device->allocate(4096));
     }
     return out;
-}
-
-// The trainers' group, named by the first of them. Every rank of the run takes part, and gets the same failure. Null on workers.
-Result<std::unique_ptr<CollectiveGroup>> open_gather_group(Bootstrap& bootstrap, const SyncOptions& options,
-                                                           const Seat& seat, int ordinal, Deadline deadline) {
-    // Whoever has no NCCL says so before the others wait for it.
-    const Result<std::vector<std::byte>> id =
-        seat.trainer ? make_nccl_group_id() : Result<std::vector<std::byte>>(std::vector<std::byte>());
-    SLUICE_RETURN_IF_ERROR(agree_on_status(bootstrap, id.status(), deadline).with_context("--gather nccl"));
-    const bool names = seat.trainer && seat.own_rank == 0;
-    SLUICE_ASSIGN_OR_RETURN(const auto ids, bootstrap.all_gather(names ? *id : std::vector<std::byte>(), deadline));
-    std::unique_ptr<CollectiveGroup> group;
-    Status opened;
-    if (seat.trainer) {
-        const auto name = std::find_if(ids.begin(), ids.end(), [](const auto& one) { return !one.empty(); });
-        auto made = open_nccl_group(*name, seat.own_rank, options.trainer_ranks(), ordinal, deadline);
-        opened = made.status();
-        if (made.ok()) {
-            group = std::move(*made);
-        }
-    }
-    SLUICE_RETURN_IF_ERROR(agree_on_status(bootstrap, opened, deadline).with_context("--gather nccl"));
-    return group;
 }
 
 /// What a rank sends to the one that writes the results: its report, and its trace if it has one.
@@ -258,9 +235,11 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
     }
     std::unique_ptr<CollectiveGroup> gather_group;
     if (options.gather_by_nccl) {
-        auto opened = open_gather_group(bootstrap, options, *seat, device->ordinal, deadline);
+        auto opened = open_nccl_ranks(bootstrap, seat->trainer ? std::optional(seat->own_rank) : std::nullopt,
+                                      options.trainer_ranks(), device->ordinal, deadline);
         if (!opened.ok()) {
-            return bootstrap.rank() == 0 ? report(opened.status()) : exit_code(opened.status().code());
+            const Status failed = opened.status().with_context("--gather nccl");
+            return bootstrap.rank() == 0 ? report(failed) : exit_code(failed.code());
         }
         gather_group = std::move(*opened);
     }

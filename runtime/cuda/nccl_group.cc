@@ -2,13 +2,12 @@
 
 #include "runtime/cuda/cuda_status.h"
 #include "runtime/cuda/device_memory.h"
-#include "runtime/cuda/shared_library.h"
+#include "runtime/cuda/nccl_library.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/services/buffer.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
-#include <nccl.h>
 
 #include <atomic>
 #include <chrono>
@@ -20,65 +19,21 @@
 namespace sluice {
 namespace {
 
-/// What is used of the library.
-struct Nccl {
-    decltype(ncclGetUniqueId)* get_unique_id = nullptr;
-    decltype(ncclCommInitRankConfig)* init = nullptr;
-    decltype(ncclCommGetAsyncError)* async_error = nullptr;
-    decltype(ncclCommAbort)* abort = nullptr;
-    decltype(ncclGroupStart)* group_start = nullptr;
-    decltype(ncclGroupEnd)* group_end = nullptr;
-    decltype(ncclSend)* send = nullptr;
-    decltype(ncclRecv)* receive = nullptr;
-    decltype(ncclGetErrorString)* error_string = nullptr;
-    decltype(ncclGetLastError)* last_error = nullptr;
-
-    static Result<Nccl> load() {
-        const SharedLibrary library("libnccl.so.2");
-        if (!library.loaded()) {
-            return Status(StatusCode::kUnsupported,
-                          "no NCCL: libnccl.so.2 cannot be loaded; gather by pulls, or put it into LD_LIBRARY_PATH");
-        }
-        Nccl out;
-        std::string missing;
-        const auto find = [&]<class Function>(Function*& function, const char* name) {
-            function = library.find<Function>(name);
-            missing = function == nullptr ? name : missing;
-        };
-        find(out.get_unique_id, "ncclGetUniqueId");
-        find(out.init, "ncclCommInitRankConfig");
-        find(out.async_error, "ncclCommGetAsyncError");
-        find(out.abort, "ncclCommAbort");
-        find(out.group_start, "ncclGroupStart");
-        find(out.group_end, "ncclGroupEnd");
-        find(out.send, "ncclSend");
-        find(out.receive, "ncclRecv");
-        find(out.error_string, "ncclGetErrorString");
-        find(out.last_error, "ncclGetLastError");
-        if (!missing.empty()) {
-            return Status(
-                StatusCode::kUnsupported,
-                fmt::format("this libnccl.so.2 has no {}; gather by pulls, or use NCCL 2.18 or newer", missing));
-        }
-        return out;
-    }
-};
-
 constexpr auto kPollInterval = std::chrono::microseconds(20);
 
-class NcclGroup final : public CollectiveGroup {
+class OpenNcclGroup final : public NcclGroup {
 public:
-    NcclGroup(const Nccl& nccl, CudaStream stream, int rank, int size, int ordinal)
+    OpenNcclGroup(const NcclLibrary& nccl, CudaStream stream, int rank, int size, int ordinal)
         : nccl_(nccl), stream_(std::move(stream)), rank_(rank), size_(size), ordinal_(ordinal) {}
 
     // Local: what runs is ended, and nobody is waited for. Whatever this rank had to do is over.
-    ~NcclGroup() override {
+    ~OpenNcclGroup() override {
         if (communicator_ != nullptr && select_device().ok()) {
             static_cast<void>(nccl_.abort(communicator_));
         }
     }
-    NcclGroup(const NcclGroup&) = delete;
-    NcclGroup& operator=(const NcclGroup&) = delete;
+    OpenNcclGroup(const OpenNcclGroup&) = delete;
+    OpenNcclGroup& operator=(const OpenNcclGroup&) = delete;
 
     Status open(std::span<const std::byte> id, Deadline deadline) {
         ncclUniqueId name{};
@@ -99,20 +54,31 @@ public:
     [[nodiscard]] int size() const override { return size_; }
 
     Status exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, Deadline deadline) override {
-        if (broken_) {
-            return {StatusCode::kAborted, "the NCCL group was given up after a failure"};
-        }
-        Status status = select_device();
-        if (status.ok()) {
-            status = launch(sends, receives, deadline);
-        }
-        if (status.ok()) {
-            status = wait_for_stream(deadline);
-        }
-        if (!status.ok()) {
-            give_up();
-        }
-        return status;
+        return guarded([&]() -> Status {
+            SLUICE_RETURN_IF_ERROR(launch(sends, receives, deadline));
+            return wait_for_stream(deadline);
+        });
+    }
+
+    Status broadcast(std::byte* data, std::int64_t bytes, int root, Deadline deadline) override {
+        return guarded([&] {
+            return finish_call(nccl_.broadcast(data, data, static_cast<std::size_t>(bytes), ncclUint8, root,
+                                               communicator_, stream_.handle()),
+                               deadline);
+        });
+    }
+
+    Status all_gather(std::byte* data, std::int64_t bytes, Deadline deadline) override {
+        return guarded([&] {
+            return finish_call(nccl_.all_gather(data + rank_ * bytes, data, static_cast<std::size_t>(bytes), ncclUint8,
+                                                communicator_, stream_.handle()),
+                               deadline);
+        });
+    }
+
+    [[nodiscard]] void* stream() const override { return stream_.handle(); }
+    Status wait(Deadline deadline) override {
+        return guarded([&] { return wait_for_stream(deadline); });
     }
 
     void abort() override { aborted_ = true; }
@@ -120,6 +86,22 @@ public:
 private:
     [[nodiscard]] Status select_device() const {
         return from_cuda(cudaSetDevice(ordinal_), fmt::format("selecting CUDA device {}", ordinal_));
+    }
+
+    // A failure is for good: nobody knows what of it has come to the peers.
+    template <class Work>
+    Status guarded(Work&& work) {
+        if (broken_) {
+            return {StatusCode::kAborted, "the NCCL group was given up after a failure"};
+        }
+        Status status = select_device();
+        if (status.ok()) {
+            status = work();
+        }
+        if (!status.ok()) {
+            give_up();
+        }
+        return status;
     }
 
     // Peers that wait for this rank end too, when their links or deadlines tell them.
@@ -213,7 +195,7 @@ private:
         return exchange(sends, receives, deadline);
     }
 
-    Nccl nccl_;
+    NcclLibrary nccl_;
     CudaStream stream_;
     int rank_;
     int size_;
@@ -226,7 +208,7 @@ private:
 }  // namespace
 
 Result<std::vector<std::byte>> make_nccl_group_id() {
-    SLUICE_ASSIGN_OR_RETURN(const Nccl nccl, Nccl::load());
+    SLUICE_ASSIGN_OR_RETURN(const NcclLibrary nccl, NcclLibrary::load());
     ncclUniqueId id{};
     if (const ncclResult_t result = nccl.get_unique_id(&id); result != ncclSuccess) {
         return Status(
@@ -238,15 +220,15 @@ Result<std::vector<std::byte>> make_nccl_group_id() {
     return bytes;
 }
 
-Result<std::unique_ptr<CollectiveGroup>> open_nccl_group(std::span<const std::byte> id, int rank, int size, int ordinal,
-                                                         Deadline deadline) {
-    SLUICE_ASSIGN_OR_RETURN(const Nccl nccl, Nccl::load());
+Result<std::unique_ptr<NcclGroup>> open_nccl_group(std::span<const std::byte> id, int rank, int size, int ordinal,
+                                                   Deadline deadline) {
+    SLUICE_ASSIGN_OR_RETURN(const NcclLibrary nccl, NcclLibrary::load());
     SLUICE_RETURN_IF_ERROR(
         from_cuda(cudaSetDevice(ordinal), fmt::format("selecting CUDA device {} for NCCL", ordinal)));
     SLUICE_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::create());
-    auto group = std::make_unique<NcclGroup>(nccl, std::move(stream), rank, size, ordinal);
+    auto group = std::make_unique<OpenNcclGroup>(nccl, std::move(stream), rank, size, ordinal);
     SLUICE_RETURN_IF_ERROR(group->open(id, deadline));
-    return std::unique_ptr<CollectiveGroup>(std::move(group));
+    return std::unique_ptr<NcclGroup>(std::move(group));
 }
 
 }  // namespace sluice

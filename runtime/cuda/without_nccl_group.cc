@@ -12,8 +12,8 @@ Status no_nccl() {
 
 Result<std::vector<std::byte>> make_nccl_group_id() { return no_nccl(); }
 
-Result<std::unique_ptr<CollectiveGroup>> open_nccl_group(std::span<const std::byte> /*id*/, int /*rank*/, int /*size*/,
-                                                         int /*ordinal*/, Deadline /*deadline*/) {
+Result<std::unique_ptr<NcclGroup>> open_nccl_group(std::span<const std::byte> /*id*/, int /*rank*/, int /*size*/,
+                                                   int /*ordinal*/, Deadline /*deadline*/) {
     return no_nccl();
 }
 

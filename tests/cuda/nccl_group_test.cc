@@ -56,7 +56,7 @@ struct Member {
     int rank;
     std::unique_ptr<Device> device;
     std::optional<Buffer> memory;
-    std::unique_ptr<CollectiveGroup> group;
+    std::unique_ptr<NcclGroup> group;
 };
 
 class NcclGroupTest : public testing::Test {
@@ -102,6 +102,41 @@ TEST_F(NcclGroupTest, EveryByteComesOver) {
             ASSERT_TRUE(member.device->copy(bytes.data(), member.memory->data() + kBytes, bytes.size(), 0).ok());
             EXPECT_EQ(bytes, expected);
         }
+    });
+}
+
+TEST_F(NcclGroupTest, CollectivesBringEveryByte) {
+    run([](Member& member) {
+        const auto value = [](int rank, std::size_t i) {
+            return static_cast<std::byte>(i * 2654435761u + static_cast<unsigned>(11 * rank));
+        };
+        std::vector<std::byte> bytes(2 * kBytes), expected(2 * kBytes);
+        for (std::size_t i = 0; i < bytes.size(); ++i) {
+            const int owner = i < kBytes ? 0 : 1;
+            bytes[i] = owner == member.rank ? value(owner, i) : std::byte{0xAB};
+            expected[i] = value(owner, i);
+        }
+        std::byte* const data = member.memory->data();
+        ASSERT_TRUE(member.device->copy(data, bytes.data(), bytes.size(), 0).ok());
+        Status status = member.group->all_gather(data, kBytes, Deadline::after(20s));
+        ASSERT_TRUE(status.ok()) << status.message();
+        status = member.group->wait(Deadline::after(20s));
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_TRUE(member.device->copy(bytes.data(), data, bytes.size(), 0).ok());
+        EXPECT_EQ(bytes, expected);
+
+        // From the second rank, whose bytes are others.
+        for (std::size_t i = 0; i < bytes.size(); ++i) {
+            bytes[i] = value(member.rank + 2, i);
+            expected[i] = value(3, i);
+        }
+        ASSERT_TRUE(member.device->copy(data, bytes.data(), bytes.size(), 0).ok());
+        status = member.group->broadcast(data, 2 * kBytes, 1, Deadline::after(20s));
+        ASSERT_TRUE(status.ok()) << status.message();
+        status = member.group->wait(Deadline::after(20s));
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_TRUE(member.device->copy(bytes.data(), data, bytes.size(), 0).ok());
+        EXPECT_EQ(bytes, expected);
     });
 }
 
