@@ -62,6 +62,22 @@ def of_gpu_pairs(data):
     return "Two trainers and two workers on one GPU", "seconds (mark: copies of as many bytes)", rows
 
 
+def of_gpu_rates(data):
+    rows = [(row["name"], row["ingress_bytes_per_second"]["median"] / 1e9, None) for row in data["rows"]]
+    return f"{data['bench']}: what comes into a GPU from others", "GB/s", rows
+
+
+def of_gpu_broadcast(data):
+    return "Weights by NCCL", "seconds", [(row["name"], row["seconds"]["median"], None) for row in data["rows"]]
+
+
+def of_multi_gpu(data):
+    rows = [row for row in [data["slices"], *data["syncs"], *data["gathered"]] if row]
+    bars = [(f"{row['case']}, {row['path']}{' (GPUs shared)' if row['shared'] else ''}", row["share"], row["wanted_share"]) for row in rows]
+    bars += [(f"{row['case']}, NCCL broadcast", row["share"], None) for row in data["broadcasts"]]
+    return f"{data['model']} between {len(data['gpus'])} GPUs", "share of what the links carry (mark: wanted)", bars
+
+
 def of_mpi(data):
     return f"{data['bench']}, {data['bytes'] / 1e6:.0f} MB", "seconds", [(f"repetition {i + 1}", s, data["median_s"]) for i, s in enumerate(data["seconds"])]
 
@@ -76,7 +92,8 @@ def of_google(data):
 
 KINDS = {"pull": of_pull, "cluster": of_cluster, "cpu": of_cpu, "ladder": of_ladder, "disturbed": of_disturbed, "sweep": of_sweep, "small": of_small,
          "broadcast": of_mpi, "regroup": of_mpi, "gpu copy": of_gpu_kernels, "gpu quantise": of_gpu_kernels, "gpu checksum": of_gpu_kernels,
-         "gpu pull": of_gpu_pull, "gpu pairs": of_gpu_pairs}
+         "gpu pull": of_gpu_pull, "gpu pairs": of_gpu_pairs, "gpu links": of_gpu_rates, "gpu collectives": of_gpu_rates,
+         "gpu broadcast": of_gpu_broadcast, "multi gpu": of_multi_gpu}
 
 
 def table_of(path):

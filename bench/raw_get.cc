@@ -23,8 +23,10 @@ public:
 /// One pass over the range. Lives on the loop between start() and the latch.
 class RawGet::Run {
 public:
-    Run(RawGet& raw, std::int64_t bytes) : raw_(raw), bytes_(bytes) {
+    Run(RawGet& raw, std::int64_t bytes, std::int64_t begin, std::int64_t piece)
+        : raw_(raw), bytes_(bytes), begin_(begin) {
         piece_ = static_cast<std::int64_t>(raw.endpoint_->link().max_get_bytes);
+        piece_ = piece > 0 ? std::min(piece, piece_) : piece_;
         const auto most = std::max<std::int64_t>(1, raw.window_ / piece_);
         for (std::int64_t i = 0; i < most; ++i) {
             gets_.push_back(std::make_unique<Get>(*this));
@@ -65,7 +67,7 @@ private:
             return;
         }
         const std::int64_t size = std::min(piece_, bytes_ - posted_);
-        const std::int64_t at = std::exchange(posted_, posted_ + size);
+        const std::int64_t at = begin_ + std::exchange(posted_, posted_ + size);
         ++in_flight_;
         raw_.endpoint_->get(raw_.memory_.data() + at, static_cast<std::size_t>(size), *raw_.region_,
                             raw_.remote_address_ + static_cast<std::uint64_t>(at), *raw_.key_, get);
@@ -73,6 +75,7 @@ private:
 
     RawGet& raw_;
     std::int64_t bytes_;
+    std::int64_t begin_;
     std::int64_t piece_ = 0;
     std::int64_t posted_ = 0;
     int in_flight_ = 0;
@@ -84,10 +87,11 @@ RawGet::RawGet(const Settings& settings)
     : window_(settings.inflight_bytes), loop_(std::make_unique<EventLoop>("raw get")) {}
 
 Result<std::unique_ptr<RawGet>> RawGet::create(const Settings& settings, Bootstrap& bootstrap,
-                                               std::span<std::byte> memory, Deadline deadline, Device* device) {
+                                               std::span<std::byte> memory, Deadline deadline, Device* device,
+                                               int owner) {
     std::unique_ptr<RawGet> raw(new RawGet(settings));
     raw->memory_ = memory;
-    const bool owner = bootstrap.rank() == 0;
+    const bool owns = bootstrap.rank() == owner;
     Status status;
     raw->loop_->run_and_wait([&] {
         status = [&]() -> Status {
@@ -101,7 +105,7 @@ Result<std::unique_ptr<RawGet>> RawGet::create(const Settings& settings, Bootstr
             SLUICE_ASSIGN_OR_RETURN(raw->transport_, transport::open_ucx_transport(*raw->loop_, options));
             SLUICE_ASSIGN_OR_RETURN(
                 raw->region_, raw->transport_->register_memory(
-                                  memory, kind, owner ? transport::Access::kRemoteRead : transport::Access::kLocal));
+                                  memory, kind, owns ? transport::Access::kRemoteRead : transport::Access::kLocal));
             return ok_status();
         }();
     });
@@ -118,15 +122,15 @@ Result<std::unique_ptr<RawGet>> RawGet::create(const Settings& settings, Bootstr
     SLUICE_ASSIGN_OR_RETURN(const auto addresses, bootstrap.all_gather(address, deadline));
     SLUICE_ASSIGN_OR_RETURN(const auto keys, bootstrap.all_gather(key, deadline));
     SLUICE_ASSIGN_OR_RETURN(const auto places, bootstrap.all_gather(where, deadline));
-    if (owner) {
+    if (owns) {
         return raw;
     }
-    std::memcpy(&raw->remote_address_, places.front().data(), sizeof raw->remote_address_);
+    std::memcpy(&raw->remote_address_, places[static_cast<std::size_t>(owner)].data(), sizeof raw->remote_address_);
     raw->loop_->run_and_wait([&] {
         status = [&]() -> Status {
-            SLUICE_ASSIGN_OR_RETURN(raw->endpoint_,
-                                    raw->transport_->connect(addresses.front(), 0, [](const Status&) {}));
-            SLUICE_ASSIGN_OR_RETURN(raw->key_, raw->endpoint_->unpack_key(keys.front()));
+            SLUICE_ASSIGN_OR_RETURN(raw->endpoint_, raw->transport_->connect(addresses[static_cast<std::size_t>(owner)],
+                                                                             owner, [](const Status&) {}));
+            SLUICE_ASSIGN_OR_RETURN(raw->key_, raw->endpoint_->unpack_key(keys[static_cast<std::size_t>(owner)]));
             return ok_status();
         }();
     });
@@ -155,12 +159,12 @@ double RawGet::cpu_seconds() {
     return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-Result<double> RawGet::run(std::int64_t bytes) {
-    Run run(*this, bytes);
-    const auto begin = EventLoop::Clock::now();
+Result<double> RawGet::run(std::int64_t bytes, std::int64_t begin, std::int64_t piece) {
+    Run run(*this, bytes, begin, piece);
+    const auto started = EventLoop::Clock::now();
     loop_->run_and_wait([&] { run.start(); });
     run.done.wait();
-    const double seconds = std::chrono::duration<double>(EventLoop::Clock::now() - begin).count();
+    const double seconds = std::chrono::duration<double>(EventLoop::Clock::now() - started).count();
     loop_->run_and_wait([&] { link_ = endpoint_->link(); });
     SLUICE_RETURN_IF_ERROR(run.status);
     return seconds;

@@ -16,20 +16,21 @@
 namespace sluice::bench {
 
 /// What a link carries with nothing of ours around it: gets of one range, cut as the link wants them, a window of bytes in
-/// flight. Between rank 0, which is read, and another rank.
+/// flight. Between one rank, which is read, and another.
 class RawGet {
 public:
-    /// Collective. `memory` is what is read at rank 0, and the destination elsewhere, of the device if there is one; both must outlive this.
+    /// Collective. `memory` is what is read at rank `owner`, and the destination elsewhere, of the device if there is one; both must outlive
+    /// this.
     static Result<std::unique_ptr<RawGet>> create(const Settings& settings, Bootstrap& bootstrap,
                                                   std::span<std::byte> memory, Deadline deadline,
-                                                  Device* device = nullptr);
-    /// On the reader first, then on rank 0.
+                                                  Device* device = nullptr, int owner = 0);
+    /// On the readers first, then on the owner.
     ~RawGet();
     RawGet(const RawGet&) = delete;
     RawGet& operator=(const RawGet&) = delete;
 
-    /// On a reader: reads the first `bytes` bytes; the seconds it took.
-    Result<double> run(std::int64_t bytes);
+    /// On a reader: reads `bytes` bytes from `begin` on, in pieces of at most `piece` (0: as long as the link takes); the seconds it took.
+    Result<double> run(std::int64_t bytes, std::int64_t begin = 0, std::int64_t piece = 0);
     /// CPU time of the thread that all of it runs on, so far. On either side.
     double cpu_seconds();
     /// On a reader, after a run.
