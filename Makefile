@@ -4,7 +4,7 @@ PRESET ?= release
 # make fuzz FUZZ_SECONDS=60: how long each fuzzer runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: build demo test test-scale test-rdma asan tsan fuzz format check clean deps tools configure everything
+.PHONY: build demo multi-gpu test test-scale test-rdma asan tsan fuzz format check clean deps tools configure everything
 .DEFAULT_GOAL := build
 
 deps:
@@ -26,6 +26,11 @@ everything: configure
 
 demo: build
 	scripts/demo.sh build/$(PRESET)/cli/sluice
+
+# On the GPUs of this host, as many as there are; ends with an error where a wanted figure is missed (docs/gpu.md).
+multi-gpu: configure
+	cmake --build --preset $(PRESET) --target sluice bench_gpu
+	bench/multi_gpu.py build/$(PRESET) --check --json build/multi_gpu.json
 
 test: everything
 	ctest --preset $(PRESET)
