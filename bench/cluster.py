@@ -103,7 +103,7 @@ def programs(build, bench, *names):
     paths = [os.path.join(os.path.abspath(build), name) for name in ("cli/sluice", *names)]
     for program in paths:
         if not os.access(program, os.X_OK):
-            sys.exit(f"{bench}: {program} is missing; build it with `make build`")
+            sys.exit(f"{bench}: {program} is missing; build it with `make everything`")
     return paths
 
 
