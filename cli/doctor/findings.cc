@@ -58,7 +58,8 @@ void examine_ucx(const Examination& examination, Findings& out) {
              "and look at UCX_TLS and UCX_NET_DEVICES"});
     }
     const bool cuda = std::ranges::find(examination.memory_kinds, "cuda") != examination.memory_kinds.end();
-    if (!examination.node.gpus.empty() && !cuda) {
+    // Without a GPU that works UCX has no CUDA either.
+    if (!examination.node.gpus.empty() && examination.cuda.problem.empty() && !cuda) {
         out.push_back(
             {"UCX", Severity::kBad, fmt::format("{} takes GPU memory for host memory", library),
              "use a UCX that was built with CUDA, and if UCX_TLS is set let it include cuda; or move weights with "
@@ -72,6 +73,9 @@ std::string remedy_for(const TriedLink& link, const Examination& examination) {
     if (!link.probe.problem.empty() && small_locked_limit(examination.node) && !examination.node.ports.empty()) {
         return "raise the limit of locked memory: see memory below";
     }
+    if (link.memory == MemoryKind::kCuda && !examination.cuda.problem.empty()) {
+        return "make CUDA work: see GPU below";
+    }
     if (!link.network_only) {
         if (!link.probe.memory_refused.empty()) {
             return "let processes of one user read each other: see ptrace below";
@@ -82,7 +86,10 @@ std::string remedy_for(const TriedLink& link, const Examination& examination) {
         return "unreliable datagrams have no reads: let UCX use rc or dc (UCX_TLS=rc,self or no UCX_TLS at all)";
     }
     if (examination.node.ports.empty()) {
-        return "this node has no verbs device: pulls between hosts go over TCP, which is right for trying out only";
+        return fmt::format(
+            "this node has no verbs device: pulls between hosts go over TCP{}, which is right for trying "
+            "out only",
+            link.memory == MemoryKind::kCuda ? " and only with --staged" : "");
     }
     if (!has_active_port(examination.node)) {
         return "no port is active: see devices below";
@@ -206,9 +213,12 @@ void examine_gpus(const Examination& examination, Findings& out) {
              "nothing, if this node has no GPU; else install its driver, and in a container pass it through"});
         return;
     }
-    out.push_back(
-        {"GPU", examination.cuda.problem.empty() ? Severity::kGood : Severity::kBad, describe(examination.cuda),
-         examination.cuda.problem.empty() ? "" : "make `nvidia-smi` work, and build Sluice with the CUDA toolkit"});
+    out.push_back({"GPU", examination.cuda.problem.empty() ? Severity::kGood : Severity::kBad,
+                   describe(examination.cuda),
+                   examination.cuda.problem.empty() ? ""
+                                                    : "make `nvidia-smi` work, leave CUDA_VISIBLE_DEVICES unset or let "
+                                                      "it name a GPU, and build Sluice with the "
+                                                      "CUDA toolkit"});
     if (node.ports.empty()) {
         return;
     }

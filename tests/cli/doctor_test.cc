@@ -130,7 +130,16 @@ TEST(DoctorTest, AnEmulatedLinkMakesANodeUnfitAndIsExplained) {
     node.node.ports[0].state = "DOWN";
     EXPECT_THAT(only_wrong(node, "pull").remedy, HasSubstr("no port is active"));
     node.node.ports.clear();
-    EXPECT_THAT(only_wrong(node, "pull").remedy, HasSubstr("no verbs device"));
+    EXPECT_THAT(only_wrong(node, "pull").remedy, AllOf(HasSubstr("no verbs device"), Not(HasSubstr("--staged"))));
+}
+
+TEST(DoctorTest, GpuMemoryGoesStagedBetweenHostsWithoutVerbsDevices) {
+    Examination node = good_node();
+    node.node.ports.clear();
+    node.links[1].probe = one_sided("tcp/eth0");
+    node.links[3].probe = {};
+    node.links[3].probe.problem = "Request canceled";
+    EXPECT_THAT(only_wrong(node, "pull").remedy, HasSubstr("only with --staged"));
 }
 
 TEST(DoctorTest, WhatUcxSaysDoesNotCountWhenReadsWaitForTheOwner) {
@@ -232,6 +241,15 @@ TEST(DoctorTest, AGpuThatDoesNotWorkIsBadAndNoneIsNoted) {
     Examination node = good_node();
     node.cuda.problem = "no CUDA driver";
     EXPECT_EQ(only_wrong(node, "GPU").severity, Severity::kBad);
+    EXPECT_THAT(only_wrong(node, "GPU").remedy, HasSubstr("CUDA_VISIBLE_DEVICES"));
+    // What follows of it is traced to it.
+    node.memory_kinds = {"host"};
+    node.links[2].probe = {};
+    node.links[2].probe.problem = "no GPU memory";
+    EXPECT_THAT(only_wrong(node, "pull").remedy, HasSubstr("see GPU below"));
+    EXPECT_EQ(only_wrong(node, "GPU").severity, Severity::kBad);
+    node = good_node();
+    node.cuda.problem = "no CUDA driver";
     node.node.gpus.clear();
     EXPECT_EQ(only_wrong(node, "GPU").severity, Severity::kNote);
 }
