@@ -17,7 +17,8 @@ from cluster_network import Network
 WANTED = {"us_per_group": 300, "us_per_chunk": 30}
 # As many bytes in 258 groups and in 66.
 MODELS = {"many": shrunk_model(256, 96), "few": shrunk_model(64, 472)}
-CHUNKS = {"large": "4M", "small": "32K"}
+# Slots are counted in chunks: as much memory for packed chunks with both.
+CHUNKS = {"large": ("4M", 8), "small": ("32K", 1024)}
 # Anywhere in a stack: the kernel carries bytes. On top of one: bytes are copied, hashed, or memory is given out for them.
 CARRYING = ("tcp_", "softirq", "__sys_sendmsg", "__sys_sendto", "__sys_recvfrom", "__sys_recvmsg")
 COPYING = ("sluice::kernels::", "XXH3", "memmove", "memcpy", "_copy_from_iter", "_copy_to_iter", "clear_page")
@@ -34,11 +35,11 @@ def protocol_share(samples):
     return protocol / len(stacks)
 
 
-def measure(network, sluice, case, model, chunk_bytes, versions, directory):
+def measure(network, sluice, case, model, chunks, versions, directory):
     """Means over the ranks of each side."""
     path = os.path.join(directory, "sync.json")
     samples = os.path.join(directory, "samples")
-    sync = [sluice, "sync", *sluice_arguments(case, model=model), "--versions", str(versions), "--chunk-bytes", chunk_bytes, "--json", path]
+    sync = [sluice, "sync", *sluice_arguments(case, model=model), "--versions", str(versions), "--chunk-bytes", chunks[0], "--slots", str(chunks[1]), "--json", path]
     # Neighbours do the same work in every case.
     programs_of = [(node, sync if node % 2 else ["perf", "record", "-q", "-F", "997", "-g", "-o", f"{samples}.{node}", *sync], {})
                    for node in range(TRAINERS + WORKERS)]
