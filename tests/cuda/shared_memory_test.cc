@@ -70,37 +70,37 @@ TEST(SharedDeviceMemory, IsReadInPlaceByAnotherProcess) {
     if (const std::string why = why_no_gpu(); !why.empty()) {
         GTEST_SKIP() << why;
     }
-    ForkedPeers peers(
-        {[](PeerChannel& channel) { return own(channel, true); },
-         [](PeerChannel& channel) {
-             auto device = open_cuda_device(0, 1);
-             EXPECT_TRUE(device.ok());
-             const auto handles = channel.all_gather({});
-             {
-                 auto mapped = (*device)->map(*handles[0], kBytes);
-                 auto again = (*device)->map(*handles[0], kBytes);
-                 EXPECT_TRUE(mapped.ok() && again.ok()) << mapped.status().message();
-                 // Whole pages, so that all of it is mapped with large ones.
-                 constexpr std::int64_t kPage = std::int64_t{2} << 20;
-                 const std::int64_t whole = (kBytes + 4096 + kPage - 1) / kPage * kPage - 4096;
-                 EXPECT_TRUE((*device)->map(*handles[0], whole).ok());
-                 EXPECT_FALSE((*device)->map(*handles[0], whole + 1).ok());
-                 Blob cut = *handles[0];
-                 cut.pop_back();
-                 EXPECT_FALSE((*device)->map(cut, kBytes).ok());
-                 auto target = (*device)->allocate(kBytes / 2);
-                 auto program = rows_of(**device, mapped->data(), target->data(), kBytes);
-                 std::uint64_t digest = 0;
-                 EXPECT_TRUE((*device)->run(**program, {}, 0, &digest).ok());
-                 const auto bytes = pattern_bytes(kBytes);
-                 ChunkHash expected;
-                 expected.update_source({0, 0, 768, Dims{kBytes / 1536}, Dims{1536}, Dims{768}}, bytes.data());
-                 EXPECT_EQ(digest, expected.digest());
-             }
-             channel.barrier();
-             return 0;
-         }},
-        std::chrono::seconds(100));
+    ForkedPeers peers({[](PeerChannel& channel) { return own(channel, true); },
+                       [](PeerChannel& channel) {
+                           auto device = open_cuda_device(0, 1);
+                           EXPECT_TRUE(device.ok());
+                           const auto handles = channel.all_gather({});
+                           {
+                               auto mapped = (*device)->map(*handles[0], kBytes);
+                               auto again = (*device)->map(*handles[0], kBytes);
+                               EXPECT_TRUE(mapped.ok() && again.ok()) << mapped.status().message();
+                               // Whole pages, so that all of it is mapped with large ones.
+                               constexpr std::int64_t kPage = std::int64_t{2} << 20;
+                               const std::int64_t whole = (kBytes + 4096 + kPage - 1) / kPage * kPage - 4096;
+                               EXPECT_TRUE((*device)->map(*handles[0], whole).ok());
+                               EXPECT_FALSE((*device)->map(*handles[0], whole + 1).ok());
+                               Blob cut = *handles[0];
+                               cut.pop_back();
+                               EXPECT_FALSE((*device)->map(cut, kBytes).ok());
+                               auto target = (*device)->allocate(kBytes / 2);
+                               auto program = rows_of(**device, mapped->data(), target->data(), kBytes);
+                               std::uint64_t digest = 0;
+                               EXPECT_TRUE((*device)->run(**program, {}, 0, &digest).ok());
+                               const auto bytes = pattern_bytes(kBytes);
+                               ChunkHash expected;
+                               expected.update_source({0, 0, 768, Dims{kBytes / 1536}, Dims{1536}, Dims{768}},
+                                                      bytes.data());
+                               EXPECT_EQ(digest, expected.digest());
+                           }
+                           channel.barrier();
+                           return 0;
+                       }},
+                      std::chrono::seconds(100));
     EXPECT_TRUE(peers.wait_all_ok());
 }
 
@@ -109,43 +109,43 @@ TEST(SharedDeviceMemory, OutlivesItsOwnerAndLeavesTheReaderWell) {
     if (const std::string why = why_no_gpu(); !why.empty()) {
         GTEST_SKIP() << why;
     }
-    ForkedPeers peers(
-        {[](PeerChannel& channel) { return own(channel, false); },
-         [](PeerChannel& channel) {
-             auto device = open_cuda_device(0, 1);
-             EXPECT_TRUE(device.ok());
-             const auto handles = channel.all_gather({});
-             auto mapped = (*device)->map(*handles[0], kBytes);
-             EXPECT_TRUE(mapped.ok()) << mapped.status().message();
-             auto target = (*device)->allocate(kBytes / 2);
-             auto program = rows_of(**device, mapped->data(), target->data(), kBytes);
-             const auto bytes = pattern_bytes(kBytes);
-             ChunkHash expected;
-             expected.update_source({0, 0, 768, Dims{kBytes / 1536}, Dims{1536}, Dims{768}}, bytes.data());
-             channel.send_to_test(test::to_blob("reading"));
-             // Kernels read without a pause while the owner is killed, and a while longer.
-             int wrong = 0;
-             int runs = 0;
-             const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
-             while (std::chrono::steady_clock::now() < end) {
-                 std::uint64_t digest = 0;
-                 const Status status = (*device)->run(**program, {}, 0, &digest);
-                 EXPECT_TRUE(status.ok()) << "after " << runs << " runs: " << status.message();
-                 if (!status.ok()) {
-                     return ForkedPeers::kFailedExpectations;
-                 }
-                 wrong += digest != expected.digest() ? 1 : 0;
-                 ++runs;
-             }
-             EXPECT_EQ(wrong, 0) << "of " << runs << " runs";
-             EXPECT_GT(runs, 1000);
-             // The context still works for other memory.
-             auto fresh = (*device)->allocate(1 << 20);
-             EXPECT_TRUE(fresh.ok());
-             EXPECT_TRUE((*device)->fill(fresh->data(), std::byte{1}, fresh->size(), 0).ok());
-             return 0;
-         }},
-        std::chrono::seconds(100));
+    ForkedPeers peers({[](PeerChannel& channel) { return own(channel, false); },
+                       [](PeerChannel& channel) {
+                           auto device = open_cuda_device(0, 1);
+                           EXPECT_TRUE(device.ok());
+                           const auto handles = channel.all_gather({});
+                           auto mapped = (*device)->map(*handles[0], kBytes);
+                           EXPECT_TRUE(mapped.ok()) << mapped.status().message();
+                           auto target = (*device)->allocate(kBytes / 2);
+                           auto program = rows_of(**device, mapped->data(), target->data(), kBytes);
+                           const auto bytes = pattern_bytes(kBytes);
+                           ChunkHash expected;
+                           expected.update_source({0, 0, 768, Dims{kBytes / 1536}, Dims{1536}, Dims{768}},
+                                                  bytes.data());
+                           channel.send_to_test(test::to_blob("reading"));
+                           // Kernels read without a pause while the owner is killed, and a while longer.
+                           int wrong = 0;
+                           int runs = 0;
+                           const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
+                           while (std::chrono::steady_clock::now() < end) {
+                               std::uint64_t digest = 0;
+                               const Status status = (*device)->run(**program, {}, 0, &digest);
+                               EXPECT_TRUE(status.ok()) << "after " << runs << " runs: " << status.message();
+                               if (!status.ok()) {
+                                   return ForkedPeers::kFailedExpectations;
+                               }
+                               wrong += digest != expected.digest() ? 1 : 0;
+                               ++runs;
+                           }
+                           EXPECT_EQ(wrong, 0) << "of " << runs << " runs";
+                           EXPECT_GT(runs, 1000);
+                           // The context still works for other memory.
+                           auto fresh = (*device)->allocate(1 << 20);
+                           EXPECT_TRUE(fresh.ok());
+                           EXPECT_TRUE((*device)->fill(fresh->data(), std::byte{1}, fresh->size(), 0).ok());
+                           return 0;
+                       }},
+                      std::chrono::seconds(100));
     ASSERT_TRUE(peers.receive(1));
     std::this_thread::sleep_for(std::chrono::seconds(1));
     peers.kill(0);
