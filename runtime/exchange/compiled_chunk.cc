@@ -56,14 +56,13 @@ std::vector<ReadStep> reads_of_slot(const Chunk& chunk) {
     std::vector<ReadStep> reads;
     std::int64_t offset = 0;
     for (const Piece& piece : chunk.pieces) {
-        StridedCopy copy = coalesce(destination_from_packed(piece.copy, offset));
+        ReadStep step{0, piece.parameter, coalesce(destination_from_packed(piece.copy, offset))};
         offset += piece.copy.bytes();
-        ReadStep* last = reads.empty() ? nullptr : &reads.back();
-        if (last != nullptr && last->parameter == piece.parameter && last->copy.sizes.empty() && copy.sizes.empty() &&
-            copy.dst_offset == last->copy.dst_offset + last->copy.item) {
-            last->copy.item += copy.item;
+        if (!reads.empty() && reads.back().copy.sizes.empty() && step.copy.sizes.empty() &&
+            continues(reads.back(), step)) {
+            reads.back().copy.item += step.copy.item;
         } else {
-            reads.push_back({0, piece.parameter, std::move(copy)});
+            reads.push_back(std::move(step));
         }
     }
     return reads;
