@@ -163,8 +163,11 @@ void Coordination::handle(const Message& message) {
                 next_abort_ = Verdict{decode(message), message.group};
             }
             return;
+        case MessageKind::kHeartbeat:
+            answer_heartbeat(message);
+            return;
         default:
-            return;  // a heartbeat: Links has noted the time
+            return;
     }
 }
 
@@ -257,8 +260,8 @@ Status Coordination::unreachable(int rank, const Status& connected) const {
 
 void Coordination::peer_lost(int rank, const Status& cause) {
     const bool was_coordinator = rank < links_.rank() && rank < coordinator();
-    if (was_coordinator) {
-        // With the new one no heartbeats have run so far: its silence counts from now.
+    if (was_coordinator && (rank == 0 || is_coordinator())) {
+        // With those that are watched from now on no heartbeats have run so far: their silence counts from now.
         watching_since_ = Clock::now();
     }
     if (was_coordinator && !is_coordinator()) {
@@ -310,6 +313,24 @@ void Coordination::start_heartbeats() {
 
 void Coordination::stop_heartbeats() { heartbeat_timer_.cancel(); }
 
+// Once a coordinator was lost, all that may follow it are watched, and not one after the other: a node that fails takes many with it.
+bool Coordination::watches(int rank) const {
+    const int first = coordinator();
+    return first == links_.rank() || rank == first || (first > 0 && rank < links_.rank());
+}
+
+// The sender may have become the coordinator without our having noticed, or may not have noticed that it is the coordinator to us.
+void Coordination::answer_heartbeat(const Message& message) {
+    const bool is_answer = message.slot == 1;
+    if (is_answer || watches(message.sender) || !links_.connect(message.sender).ok()) {
+        return;
+    }
+    Message answer;
+    answer.kind = MessageKind::kHeartbeat;
+    answer.slot = 1;
+    links_.send(message.sender, answer);
+}
+
 void Coordination::beat() {
     heartbeat_timer_.start(options_.heartbeat_interval);
     const Clock::time_point now = Clock::now();
@@ -318,10 +339,8 @@ void Coordination::beat() {
     last_beat_ = now;
     Message message;
     message.kind = MessageKind::kHeartbeat;
-    const int coordinator_rank = coordinator();
     for (int rank = 0; rank < links_.size(); ++rank) {
-        const bool mine_to_watch = coordinator_rank == links_.rank() || rank == coordinator_rank;
-        if (rank == links_.rank() || !mine_to_watch || !links_.connected(rank) || links_.lost(rank)) {
+        if (rank == links_.rank() || !watches(rank) || !links_.connected(rank) || links_.lost(rank)) {
             continue;
         }
         const auto silent = now - std::max(links_.last_heard(rank), watching_since_);

@@ -26,7 +26,8 @@ namespace sluice {
 /// reported, it sends everybody the same verdict: ok only if all reported ok and none has died. At the first failure it tells
 /// everybody to abort, so that nobody waits for what will not come. If the coordinator dies, the next lowest rank takes over
 /// and the reports are sent again.
-/// Between every rank and the coordinator a heartbeat runs both ways, from start_heartbeats() on.
+/// Between every rank and the coordinator a heartbeat runs both ways, from start_heartbeats() on. Whoever gets one from a rank to which it
+/// sends none answers it: ranks that do not agree yet on who is the coordinator are not taken for dead.
 ///
 /// Everything but agree() and the accessors of the last verdict runs on the event loop.
 class Coordination {
@@ -85,6 +86,8 @@ private:
     void deliver(const Verdict& verdict);
     void abort_locally(const Status& cause, int failed_rank);
     void beat();
+    [[nodiscard]] bool watches(int rank) const;
+    void answer_heartbeat(const Message& message);
     void tell_everybody(MessageKind kind, std::uint64_t round, const Status& status, int failed_rank);
     [[nodiscard]] std::string missing() const;
 

@@ -14,7 +14,7 @@ namespace sluice {
 /// are not named are 0.
 enum class MessageKind : std::uint8_t {
     kHello = 1,  ///< First message on a link; `version` is the sender's incarnation.
-    kHeartbeat,  ///< Sender is alive.
+    kHeartbeat,  ///< Sender is alive; `slot` = 1: it says so because it was asked by one, and wants no answer.
     kBegin,  ///< Worker to owner: wants `version` and reads whatever is published of it; `slot` = 1: of packed chunks, only those of
     ///< groups that it opens.
     kHashes,  ///< Owner to worker, before the group's kPublish: payload = u64 hashes of direct chunks of `group`, the first of

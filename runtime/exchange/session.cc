@@ -216,13 +216,13 @@ void Session::dispatch(const Message& message) {
         case MessageKind::kReport:
         case MessageKind::kVerdict:
         case MessageKind::kAbort:
+        case MessageKind::kHeartbeat:
             coordination_->handle(message);
             return;
         case MessageKind::kNote:
             take_note(message);
             return;
         case MessageKind::kHello:
-        case MessageKind::kHeartbeat:
             return;  // Links has taken note
     }
 }

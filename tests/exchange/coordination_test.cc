@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <future>
 #include <semaphore>
@@ -333,6 +334,57 @@ TEST_P(CoordinationHeartbeatTest, ARankThatHangsIsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CoordinationHeartbeatTest, testing::Values(0, 1, 2));
+
+// Rank 2 has lost 0 and 1 and leads; rank 3 has heard of 0 only, and follows 1, which lives.
+TEST(CoordinationHeartbeatTest, ARankThatFollowsAnotherCoordinatorIsNotTakenForDead) {
+    FakeRanks ranks(4, {20ms, 200ms});
+    for (int rank = 0; rank < 4; ++rank) {
+        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).coordination->start_heartbeats(); });
+    }
+    expect_round_is_good(ranks, {0, 1, 2, 3});
+    const ExpectedLog stale("unknown or lost", ExpectedLog::Presence::kAllowed);
+    ranks.at(2).loop.run_and_wait([&] {
+        for (const int other : {0, 1}) {
+            ranks.at(2).links->declare_lost(other, peer_lost("its link failed", other));
+        }
+    });
+    std::this_thread::sleep_for(1s);
+    ranks.at(2).loop.run_and_wait([&] { EXPECT_FALSE(ranks.at(2).links->lost(3)); });
+    ranks.at(3).loop.run_and_wait([&] {
+        EXPECT_FALSE(ranks.at(3).links->lost(2));
+        EXPECT_EQ(ranks.at(3).coordination->coordinator(), 1);
+    });
+}
+
+// As on a node that fails: the ranks that would follow the coordinator are gone with it.
+TEST(CoordinationHeartbeatTest, RanksThatDieTogetherAreFoundTogether) {
+    constexpr auto kDeadAfter = 600ms;
+    FakeRanks ranks(6, {100ms, kDeadAfter});
+    for (int rank = 0; rank < 6; ++rank) {
+        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).coordination->start_heartbeats(); });
+    }
+    expect_round_is_good(ranks, {0, 1, 2, 3, 4, 5});
+    const ExpectedLog stale("unknown or lost", ExpectedLog::Presence::kAllowed);
+    std::array<Hang, 4> hangs;
+    for (int rank = 0; rank < 4; ++rank) {
+        ranks.at(rank).loop.post(hangs[static_cast<std::size_t>(rank)]);
+        hangs[static_cast<std::size_t>(rank)].hangs.acquire();
+    }
+    const auto hung = std::chrono::steady_clock::now();
+    std::vector<std::future<Verdict>> verdicts;
+    verdicts.push_back(agree(ranks, 4));
+    verdicts.push_back(agree(ranks, 5));
+    for (auto& verdict : verdicts) {
+        const Verdict got = verdict.get();
+        EXPECT_EQ(got.status.code(), StatusCode::kPeerLost);
+        EXPECT_EQ(got.status.peer(), 0) << got.status.message();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - hung, 3 * kDeadAfter);
+    for (Hang& hang : hangs) {
+        hang.go_on.release();
+    }
+    ranks.settle();
+}
 
 TEST(CoordinationHeartbeatTest, NobodyIsLostWhileAllLive) {
     FakeRanks ranks(3, {20ms, 2s});

@@ -118,7 +118,7 @@ private:
             rank.on_message(message);
         }
         if (message.kind == MessageKind::kReport || message.kind == MessageKind::kVerdict ||
-            message.kind == MessageKind::kAbort) {
+            message.kind == MessageKind::kAbort || message.kind == MessageKind::kHeartbeat) {
             rank.coordination->handle(message);
         }
     }
