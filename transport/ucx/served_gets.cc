@@ -2,6 +2,7 @@
 
 #include "transport/sealed.h"
 #include "transport/ucx/ucx_endpoint.h"
+#include "transport/ucx/ucx_request_param.h"
 
 #include <algorithm>
 #include <cassert>
@@ -20,11 +21,6 @@ void encode(const std::array<std::uint64_t, kCount>& values, std::span<std::byte
 
 // Endpoint, ticket, region, address, size.
 constexpr std::size_t kRequestBytes = 40;
-
-void set_flags(ucp_request_param_t& params, std::uint32_t flags) {
-    params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = flags;
-}
 
 }  // namespace
 
@@ -175,6 +171,7 @@ void GetServer::serve(std::span<const std::byte> request, ucp_ep_h reply_to) {
     params.user_data = &answer;
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;
     set_flags(params, UCP_AM_SEND_FLAG_EAGER);
+    set_host_memory(params);
     const ucs_status_ptr_t sent = ucp_am_send_nbx(reply_to, kServedAnswerId, answer.header.data(), answer.header.size(),
                                                   answer.bytes.data(), status == UCS_OK ? size : 0, &params);
     if (sent == nullptr || UCS_PTR_IS_ERR(sent)) {

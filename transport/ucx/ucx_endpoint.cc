@@ -3,6 +3,7 @@
 #include "runtime/services/log.h"
 #include "transport/ucx/link_classifier.h"
 #include "transport/ucx/ucx_log.h"
+#include "transport/ucx/ucx_request_param.h"
 #include "transport/ucx/ucx_status.h"
 #include "transport/ucx/ucx_transport_impl.h"
 
@@ -24,11 +25,6 @@ void set_error_handling(ucp_ep_params_t& params, ucp_err_handler_cb_t callback, 
     params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {callback, argument};
-}
-
-void set_flags(ucp_request_param_t& params, std::uint32_t flags) {
-    params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = flags;
 }
 
 void set_local_region(ucp_request_param_t& params, const UcxMemoryRegion& region) {
@@ -159,6 +155,7 @@ void UcxEndpoint::send(std::span<const std::byte> header, std::span<const std::b
     }
     ucp_request_param_t params = OperationQueue::parameters(operation);
     set_flags(params, UCP_AM_SEND_FLAG_EAGER);
+    set_host_memory(params);
     transport_.operations().started(operation, ucp_am_send_nbx(handle_, UcxTransport::kMessageId, header.data(),
                                                                header.size(), payload.data(), payload.size(), &params));
 }
