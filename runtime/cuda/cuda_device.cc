@@ -50,6 +50,7 @@ public:
         cudaDeviceProp properties{};
         SLUICE_RETURN_IF_ERROR(from_cuda(cudaGetDeviceProperties(&properties, ordinal), "asking for a CUDA device"));
         device->name_ = fmt::format("{}: {}", ordinal, properties.name);
+        device->uuid_.assign(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes));
         SLUICE_RETURN_IF_ERROR(load_copy_kernels());
         SLUICE_ASSIGN_OR_RETURN(device->setup_, CudaStream::create());
         SLUICE_ASSIGN_OR_RETURN(const std::uint64_t* secrets, upload_secrets(device->arena_, *device->setup_));
@@ -62,6 +63,7 @@ public:
     }
 
     [[nodiscard]] const std::string& name() const override { return name_; }
+    [[nodiscard]] const std::string& uuid() const override { return uuid_; }
     [[nodiscard]] int lanes() const override { return static_cast<int>(lanes_.size()); }
 
     Status use_on_this_thread() override {
@@ -250,6 +252,7 @@ private:
 
     int ordinal_;
     std::string name_;
+    std::string uuid_;
     UploadArena arena_;
     std::optional<CudaStream> setup_;
     std::vector<Lane> lanes_;

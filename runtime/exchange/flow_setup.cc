@@ -58,7 +58,9 @@ std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session
         std::vector<ServedConsumer>& consumers = out.emplace_back();
         for (const int worker : demand.workers) {
             const int world_rank = world_ranks[static_cast<std::size_t>(worker)];
-            consumers.push_back({world_rank, session.name_of(world_rank)});
+            const bool shares_gpu = session.device() != nullptr && !session.plan().staged &&
+                                    session.card(world_rank).device_uuid == session.device()->uuid();
+            consumers.push_back({world_rank, session.name_of(world_rank), shares_gpu});
         }
     }
     return out;

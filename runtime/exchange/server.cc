@@ -19,6 +19,9 @@ using Clock = EventLoop::Clock;
 constexpr std::int64_t kDroppedLinesLogged = 16;
 // Hashes of one kHashes message at most.
 constexpr std::size_t kHashesPerMessage = 256;
+// Where a GPU packs and reads in turns: of the slots of a consumer, the part (one in so many) that it may still be reading when the next turn of packing
+// starts, so that the device need not wait for messages.
+constexpr int kStillReadAtATurn = 8;
 
 }  // namespace
 
@@ -51,6 +54,7 @@ struct Server::Consumer {
     int announced = 0;            // groups it was told of
     std::size_t next_packed = 0;  // its place in demand->packed
     int held_slots = 0;
+    bool packs = false;                           // it is the turn of packing for it, not of its reading (takes_turns)
     bool opens_groups = false;                    // it reads packed chunks of groups that it has opened, only
     std::vector<std::uint64_t> opened;            // by group index: the last version it opened the group in
     std::vector<std::uint64_t> released;          // by group index: the last version it released
@@ -161,6 +165,7 @@ void Server::PackSlot::run() {
 
 void Server::PackSlot::finished() {
     --server_.jobs_;
+    --server_.packing_;
     state = State::kReady;
     if (!status_.ok()) {
         server_.failed(std::exchange(status_, ok_status()));
@@ -339,7 +344,6 @@ void Server::open(std::uint64_t version) {
     version_ = version;
     open_ = true;
     published_ = hashed_ = 0;
-    burst_ = false;
     packed_bytes_ = 0;
     pack_begin_ = pack_end_ = {};
     for (GroupState& group : groups_) {
@@ -353,6 +357,7 @@ void Server::open(std::uint64_t version) {
         consumer->announced = 0;
         consumer->next_packed = 0;
         consumer->held_slots = 0;
+        consumer->packs = false;
         std::fill(consumer->reading.begin(), consumer->reading.end(), nullptr);
         std::fill(consumer->announced_at.begin(), consumer->announced_at.end(), Clock::time_point{});
     }
@@ -449,10 +454,28 @@ bool Server::serve_next(Consumer& consumer) {
         return false;
     }
     const DemandState::PackedChunk& next = chunks[consumer.next_packed];
-    if (next.slot != nullptr && next.slot->state == PackSlot::State::kReady) {
+    const bool told_now = !takes_turns(consumer) || 2 * packing_ <= memory_.device->lanes();
+    if (told_now && next.slot != nullptr && next.slot->state == PackSlot::State::kReady) {
         tell(consumer);
         return true;
     }
+    if (!takes_turns(consumer)) {
+        return pack_ahead(consumer);
+    }
+    consumer.packs |= next.slot == nullptr && kStillReadAtATurn * consumer.held_slots <= slots_per_consumer_;
+    consumer.packs = consumer.packs && pack_ahead(consumer);
+    return consumer.packs;
+}
+
+// A GPU that several processes use serves them in turns, and changing over costs as much as packing four chunks. So it packs all that the consumer
+// has slots for, and the consumer is told when only the last few of them are still being packed.
+bool Server::takes_turns(const Consumer& consumer) const {
+    return memory_.device != nullptr && consumer.config.shares_gpu;
+}
+
+// Starts to pack the first chunk that the consumer may be told of without reading any first and that is not packed yet.
+bool Server::pack_ahead(Consumer& consumer) {
+    const std::vector<DemandState::PackedChunk>& chunks = consumer.demand->packed;
     const std::size_t end = std::min(
         chunks.size(), consumer.next_packed + static_cast<std::size_t>(slots_per_consumer_ - consumer.held_slots));
     for (std::size_t place = consumer.next_packed;
@@ -484,9 +507,8 @@ void Server::enqueue(CopyJob& job, std::int64_t bytes) {
 }
 
 bool Server::start_packing(DemandState& demand, std::size_t place) {
-    PackSlot* slot = may_pack() ? take_slot() : nullptr;
+    PackSlot* slot = take_slot();
     if (slot == nullptr) {
-        burst_ = false;
         return false;
     }
     slot->state = PackSlot::State::kPacking;
@@ -495,6 +517,7 @@ bool Server::start_packing(DemandState& demand, std::size_t place) {
     slot->readers = 0;
     slot->told = false;
     demand.packed[place].slot = slot;
+    ++packing_;
     enqueue(*slot, demand.packed[place].chunk->wire_bytes);
     return true;
 }
@@ -517,20 +540,6 @@ void Server::tell(Consumer& consumer) {
     message.hash = slot.hash;
     ++consumer.next_packed;
     links_.send(consumer.config.world_rank, message);
-}
-
-// A GPU that several processes use serves them in turn, and changing over costs as much as packing some chunks. So it packs many at a
-// time: once half of the slots are free, until none is. Slots always come free, since whoever was told of one reads it.
-bool Server::may_pack() {
-    if (memory_.device == nullptr || burst_) {
-        return true;
-    }
-    const auto free = std::count_if(slots_.begin(), slots_.end(), [this](const auto& slot) {
-        return slot->state == PackSlot::State::kFree ||
-               (slot->state == PackSlot::State::kReady && slot->readers == 0 && !awaited(*slot));
-    });
-    burst_ = free > 0 && 2 * free >= static_cast<std::ptrdiff_t>(slots_.size());
-    return burst_;
 }
 
 // A free slot, or one whose chunk nobody reads just now: a replica that has not come to it yet gets it packed again.

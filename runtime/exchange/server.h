@@ -22,7 +22,8 @@ namespace sluice {
 /// One consumer of an owner: a worker (or, for gathering, a trainer) that shares a demand with its replicas.
 struct ServedConsumer {
     int world_rank = 0;
-    std::string name;  ///< For messages: "worker 2".
+    std::string name;         ///< For messages: "worker 2".
+    bool shares_gpu = false;  ///< It reads with the GPU that packs for it.
 };
 
 /// The memory that an owner serves from.
@@ -96,11 +97,12 @@ private:
     void hash_next();
     void pump();
     bool serve_next(Consumer& consumer);
+    bool pack_ahead(Consumer& consumer);
     bool start_packing(DemandState& demand, std::size_t place);
     void tell(Consumer& consumer);
     void enqueue(CopyJob& job, std::int64_t bytes);
     PackSlot* take_slot();
-    bool may_pack();
+    [[nodiscard]] bool takes_turns(const Consumer& consumer) const;
     void leave_slot(PackSlot& slot);
     [[nodiscard]] static bool wanted(const PackSlot& slot);
     [[nodiscard]] bool awaited(const PackSlot& slot) const;
@@ -136,13 +138,13 @@ private:
     int hashed_ = 0;     // of those, how many may be announced
     bool hashing_ = false;
     int jobs_ = 0;
+    int packing_ = 0;  // of those, how many pack
     int slots_per_consumer_ = 1;
     std::size_t next_consumer_ = 0;
     std::int64_t packed_bytes_ = 0;
     EventLoop::Clock::time_point pack_begin_{}, pack_end_{};
     std::int64_t dropped_ = 0;
     bool pumping_ = false;
-    bool burst_ = false;  // on a device: slots are being filled, until none is left
     std::function<void()> drained_;
 };
 

@@ -117,9 +117,11 @@ std::string Session::name_of(int world_rank) const {
     return fmt::format("rank {}", world_rank);
 }
 
-Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine,
-                               Deadline deadline) {
+Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, Result<MemoryCard> mine, Deadline deadline) {
     plan_ = plan;
+    if (mine.ok() && device_ != nullptr) {
+        mine->device_uuid = device_->uuid();
+    }
     std::vector<std::byte> address;
     loop_->run_and_wait([&] { address = transport_->address(); });
     SLUICE_ASSIGN_OR_RETURN(const auto blobs, bootstrap.all_gather(encode_card(address, mine), deadline));

@@ -28,6 +28,8 @@ namespace sluice {
 /// What a rank shows of its memory to those who pull from it, by flow.
 struct MemoryCard {
     std::array<RemoteMemory, kFlowCount> flows;
+    std::string device_uuid =
+        {};  ///< Device::uuid() of the rank's GPU; empty when it has none. Filled in by the session.
 };
 
 /// One rank's part in a session: its threads, its transport, its links to the others, and the agreement with them. Trainer
@@ -52,8 +54,7 @@ public:
     [[nodiscard]] TraceRecorder* trace() const { return trace_.get(); }
 
     /// Collective: exchanges addresses and memory cards. `mine` fails set-up on every rank when it is an error.
-    Status exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, const Result<MemoryCard>& mine,
-                          Deadline deadline);
+    Status exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, Result<MemoryCard> mine, Deadline deadline);
 
     /// Opens the links to `peers` and to the coordinator and waits until all have said hello. Before it, flows must be set.
     Status connect(std::vector<int> peers, Deadline deadline);

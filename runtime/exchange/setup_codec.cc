@@ -93,6 +93,7 @@ std::vector<std::byte> encode_card(std::span<const std::byte> address, const Res
     if (memory.ok()) {
         put(memory->flows[static_cast<std::size_t>(FlowId::kSync)], *message.mutable_sync());
         put(memory->flows[static_cast<std::size_t>(FlowId::kGather)], *message.mutable_gather());
+        message.set_device_uuid(memory->device_uuid);
     }
     return serialise(message);
 }
@@ -105,6 +106,7 @@ Result<Card> decode_card(std::span<const std::byte> bytes) {
     card.address = copy_of(message.address());
     card.memory.flows[static_cast<std::size_t>(FlowId::kSync)] = get(message.sync());
     card.memory.flows[static_cast<std::size_t>(FlowId::kGather)] = get(message.gather());
+    card.memory.device_uuid = message.device_uuid();
     return card;
 }
 

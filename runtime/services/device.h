@@ -68,6 +68,8 @@ public:
 
     /// "0: NVIDIA H200".
     [[nodiscard]] virtual const std::string& name() const = 0;
+    /// Of the GPU itself: the same in every process that uses it.
+    [[nodiscard]] virtual const std::string& uuid() const = 0;
 
     /// Makes the device the one that UCX and CUDA use on the calling thread. Each thread that touches device memory does so first.
     virtual Status use_on_this_thread() = 0;

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <mutex>
+#include <string>
 #include <tuple>
 
 namespace sluice::test {
@@ -133,6 +135,57 @@ TEST(DeviceSync, SlotsAreUsedAgainOnlyWhenTheyWereRead) {
             bed.sync(version);
         }
     }
+}
+
+// How often a version goes over from reading to packing, with eight slots and a worker that takes its time for each chunk.
+struct Turns {
+    std::size_t chunks = 0;
+    std::size_t changes = 0;
+};
+Turns turns_of_a_version(bool one_gpu) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kPacked);
+    options.trainer = "tp=1";
+    options.workers = {"tp=1"};
+    options.settings.slots = 8;
+    options.settings.copy_threads = 2;
+    options.open_device = [one_gpu, lanes = options.settings.copy_threads](int rank, bool) {
+        auto device = std::make_unique<HostDevice>(lanes);
+        device->uuid_value = one_gpu ? "the only one" : std::to_string(rank);
+        return device;
+    };
+    SyncBed bed(options);
+    bed.worker(0).worker_options.delay_per_chunk = std::chrono::milliseconds(4);
+    bed.fabric().allow_device_memory();
+    bed.create();
+    bed.sync(1);
+    std::mutex mutex;
+    std::string order;  // p: a chunk is packed, r: one was read and is hashed
+    const auto note = [&](char what) {
+        return [&mutex, &order, what] {
+            const std::lock_guard lock(mutex);
+            order += what;
+            return ok_status();
+        };
+    };
+    device_of(bed.trainer(0)).before_run = note('p');
+    device_of(bed.worker(0)).before_run = note('r');
+    bed.sync(2);
+    Turns turns;
+    turns.chunks = bed.worker(0).session().plan().route.chunks.size();
+    for (std::size_t at = order.find("rp"); at != std::string::npos; at = order.find("rp", at + 1)) {
+        ++turns.changes;
+    }
+    return turns;
+}
+
+TEST(DeviceSync, AGpuThatTwoProcessesSharePacksAndReadsInTurns) {
+    const Turns shared = turns_of_a_version(true);
+    ASSERT_GE(shared.chunks, 40u);
+    // Seven chunks a turn, and some that are still being read when the next one starts.
+    EXPECT_LE(shared.changes, shared.chunks / 7 * 2);
+    // With one GPU each, every slot is packed anew as soon as it was read.
+    const Turns own = turns_of_a_version(false);
+    EXPECT_GT(own.changes, own.chunks / 7 * 2);
 }
 
 // Waits for a device are of chunks, not of the slices in them.

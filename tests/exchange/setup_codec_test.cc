@@ -27,6 +27,7 @@ MemoryCard some_card() {
     card.flows[0].slots = region(6);
     card.flows[0].slot_bytes = 4096;
     card.flows[1].segments = {region(7)};
+    card.device_uuid = std::string("\0\xFFgpu", 5);
     return card;
 }
 
@@ -36,6 +37,7 @@ TEST(SetupCodecTest, CardsComeBack) {
     const auto decoded = decode_card(encode_card(address, card));
     ASSERT_TRUE(decoded.ok()) << decoded.status().message();
     EXPECT_EQ(decoded->address, address);
+    EXPECT_EQ(decoded->memory.device_uuid, card.device_uuid);
     for (std::size_t flow = 0; flow < card.flows.size(); ++flow) {
         const RemoteMemory& want = card.flows[flow];
         const RemoteMemory& got = decoded->memory.flows[flow];

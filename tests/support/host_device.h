@@ -18,6 +18,7 @@ public:
     explicit HostDevice(int lanes) : lanes_(lanes) {}
 
     [[nodiscard]] const std::string& name() const override { return name_; }
+    [[nodiscard]] const std::string& uuid() const override { return uuid_value; }
     Status use_on_this_thread() override { return ok_status(); }
     Result<Buffer> allocate(std::int64_t size) override;
     Result<Buffer> allocate_pinned(std::int64_t size) override;
@@ -42,6 +43,8 @@ public:
     std::function<Status()> before_run = [] { return ok_status(); };
     /// Called before each piece of work on a stream, on the stream's own thread; what it returns fails the stream.
     std::function<Status()> before_stream_work = [] { return ok_status(); };
+    /// By default all imitations are of one GPU. Before the session is set up.
+    std::string uuid_value = "imitated";
     /// False: share() refuses, as with memory that CUDA IPC cannot export.
     bool shareable = true;
     /// Runs and hashes: each waits for the device once.
