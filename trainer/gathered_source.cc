@@ -200,28 +200,31 @@ Status GatheredSource::gather_by_pull(std::uint64_t version, GroupId group, std:
     return landed_->outcome();
 }
 
-Status GatheredSource::end(bool failed, Deadline deadline) {
+Status GatheredSource::end(Deadline deadline) {
     if (collective_) {
         return ok_status();  // gather() returns when nobody reads the shards any more
     }
-    if (!failed) {
-        // The lease on the own shards: the peers may still be reading them.
-        if (!landed_->wait_over(deadline)) {
-            return deadline_exceeded("a group that nobody asked for was not gathered");
+    if (!landed_->wait_over(deadline)) {
+        return deadline_exceeded("a group that nobody asked for was not gathered");
+    }
+    SLUICE_RETURN_IF_ERROR(landed_->outcome());
+    std::size_t released = 0;
+    while (released < server_->group_order().size()) {
+        const GroupEvents::State state = released_->wait(released, deadline);
+        if (state.over) {
+            return released_->outcome();
         }
-        SLUICE_RETURN_IF_ERROR(landed_->outcome());
-        std::size_t released = 0;
-        while (released < server_->group_order().size()) {
-            const GroupEvents::State state = released_->wait(released, deadline);
-            if (state.over) {
-                return released_->outcome();
-            }
-            if (state.groups_done == released) {
-                return deadline_exceeded("peers did not release the shards in time");
-            }
-            released = state.groups_done;
+        if (state.groups_done == released) {
+            return deadline_exceeded("peers did not release the shards in time");
         }
-        return ok_status();
+        released = state.groups_done;
+    }
+    return ok_status();
+}
+
+void GatheredSource::stop() {
+    if (collective_) {
+        return;
     }
     Latch drained(2);
     session_->loop().run_and_wait([&] {
@@ -229,7 +232,6 @@ Status GatheredSource::end(bool failed, Deadline deadline) {
         server_->stop([&] { drained.count_down(); });
     });
     drained.wait();
-    return ok_status();
 }
 
 void GatheredSource::decided(bool committed) {

@@ -49,7 +49,8 @@ public:
     [[nodiscard]] std::vector<int> peers(const RankPlan& plan) const override;
     Status start(Session& session) override;
     Status begin(std::uint64_t version) override;
-    Status end(bool failed, Deadline deadline) override;
+    Status end(Deadline deadline) override;
+    void stop() override;
     void decided(bool committed) override;
     void abort(const Status& cause) override;
     void close() override;

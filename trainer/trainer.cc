@@ -260,13 +260,14 @@ Status Trainer::sync(std::uint64_t version, void* ready) {
     if (status.ok()) {
         status = serve(version, deadline);
     }
-    // Nobody may read the memory of a version that is over: the source waits for its peers here too.
-    const Clock::time_point served = Clock::now();
-    const Status ended = source_.end(!status.ok(), deadline);
-    if (source_.gathers()) {
-        trace({.name = TraceName::kLeaseWait, .version = version}, served);
+    if (status.ok()) {
+        // Nobody may read the memory of a version that is over: the source waits for its peers too.
+        const Clock::time_point served = Clock::now();
+        status = source_.end(deadline);
+        if (source_.gathers()) {
+            trace({.name = TraceName::kLeaseWait, .version = version}, served);
+        }
     }
-    status = status.ok() ? ended : status;
     if (!status.ok()) {
         stop_serving();
     }
@@ -278,6 +279,9 @@ Status Trainer::sync(std::uint64_t version, void* ready) {
     trace({.name = TraceName::kCommit, .version = version}, commit_begin);
     trace({.name = TraceName::kVersion, .version = version}, begin);
     failed_ = !verdict.status.ok();
+    if (failed_ && status.ok()) {
+        stop_serving();  // jobs for a rank that was lost may still run
+    }
     source_.decided(!failed_);
     return verdict.status;
 }
@@ -374,8 +378,9 @@ Status Trainer::serve(std::uint64_t version, Deadline deadline) {
     return wait_for_releases(0);
 }
 
-// A failed version: waits until the copy threads read nothing of it any more.
+// A failed version: waits until nothing of it is in flight, and the copy threads read nothing of it any more.
 void Trainer::stop_serving() {
+    source_.stop();
     Latch drained(1);
     session_.loop().run_and_wait([&] { server_->stop([&] { drained.count_down(); }); });
     drained.wait();

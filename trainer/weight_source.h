@@ -57,10 +57,13 @@ public:
     [[nodiscard]] virtual std::vector<int> peers(const RankPlan& /*plan*/) const { return {}; }
     /// Links are there.
     virtual Status start(Session& /*session*/) { return ok_status(); }
-    /// A version begins, and ends (also when it failed: then nothing of it may be in flight afterwards).
+    /// A version begins.
     virtual Status begin(std::uint64_t /*version*/) { return ok_status(); }
-    virtual Status end(bool /*failed*/, Deadline /*deadline*/) { return ok_status(); }
-    /// The verdict on the version, the same on every rank; after end().
+    /// All of it was gathered and served: returns when no other rank reads segments() any more.
+    virtual Status end(Deadline /*deadline*/) { return ok_status(); }
+    /// It has failed, here (before end() or in it) or elsewhere: returns when nothing of it is in flight any more.
+    virtual void stop() {}
+    /// The verdict on the version, the same on every rank; after end() or stop().
     virtual void decided(bool /*committed*/) {}
     /// On the event loop: the version has failed somewhere; waits of gather() and end() must end.
     virtual void abort(const Status& /*cause*/) {}

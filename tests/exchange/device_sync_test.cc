@@ -9,7 +9,9 @@
 
 #include <atomic>
 #include <mutex>
+#include <semaphore>
 #include <string>
+#include <thread>
 #include <tuple>
 
 namespace sluice::test {
@@ -121,6 +123,40 @@ TEST(DeviceSync, ADeviceThatFailsFailsTheVersionAndTheNextOneIsRight) {
         EXPECT_EQ(bed.worker(0).worker().version(), 1u);
         bed.sync(3);
     }
+}
+
+// A trainer that has served all its groups learns in its last wait, for the peers that read its shards, that the version has failed. It still hashes
+// shards for one of them then.
+TEST(DeviceSync, NothingOfAFailedVersionRunsWhenItsSyncHasReturned) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kDirect);
+    options.source = SourceKind::kGathered;
+    options.workers = {"tp=1"};
+    options.settings.sync_timeout = std::chrono::seconds(2);
+    SyncBed bed(options);
+    bed.fabric().allow_device_memory();
+    bed.create();
+    bed.sync(1);
+    std::atomic<int> runs{0};
+    std::atomic<bool> ended{false};
+    std::binary_semaphore go_on{0};
+    // The first of a version are the hashes of the first shards that its peer reads.
+    device_of(bed.trainer(0)).before_run = [&] {
+        if (++runs == 1) {
+            go_on.acquire();
+            ended = true;
+        }
+        return ok_status();
+    };
+    std::jthread later([&] {
+        std::this_thread::sleep_for(std::chrono::seconds(4));
+        go_on.release();
+    });
+    const std::vector<Status> statuses = bed.try_sync(2);
+    EXPECT_TRUE(ended);
+    for (const Status& status : statuses) {
+        EXPECT_FALSE(status.ok());
+    }
+    bed.sync(3);
 }
 
 TEST(DeviceSync, SlotsAreUsedAgainOnlyWhenTheyWereRead) {
