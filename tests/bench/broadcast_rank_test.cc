@@ -43,6 +43,7 @@ private:
 class ValueDevice final : public Device {
 public:
     [[nodiscard]] const std::string& name() const override { return host_.name(); }
+    [[nodiscard]] const std::string& uuid() const override { return host_.uuid(); }
     Status use_on_this_thread() override { return ok_status(); }
     Result<Buffer> allocate(std::int64_t size) override { return host_.allocate(size); }
     Result<Buffer> allocate_pinned(std::int64_t size) override { return host_.allocate_pinned(size); }
