@@ -316,7 +316,7 @@ Status Worker::take_turn(void* stream, Deadline deadline) {
     return background_ ? background_->wait(deadline) : ok_status();
 }
 
-// Of a group that has landed. Whatever was started has ended when it returns.
+// Of a group that has landed. Whatever was started has ended when it returns; only what a device still does at the deadline is left to take_turn().
 Status Worker::run_hooks(std::uint64_t version, GroupId group, Deadline deadline) {
     SLUICE_RETURN_IF_ERROR(run_layer_hooks(version, group, deadline));
     return hooks_.on_group ? hooks_.on_group(version, group) : ok_status();
@@ -357,7 +357,7 @@ Status Worker::pull(std::uint64_t version, Deadline deadline) {
             session_.loop().run_and_wait(
                 [&] { engine_->fail(deadline_exceeded(fmt::format("version {} did not land in time", version))); });
             landed_->wait_over(Deadline::never());
-            break;
+            continue;  // what had landed already may have been all of it
         }
         for (; seen < state.groups_done; ++seen) {
             if ((!hooks_.on_group && layers_->count() == 0) || !hook_status.ok() ||

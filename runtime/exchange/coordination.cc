@@ -46,7 +46,8 @@ Status decode(const Message& message) {
 class Coordination::ReportTask : public LoopTask {
 public:
     explicit ReportTask(Coordination& coordination) : coordination_(coordination) {}
-    void run() override { coordination_.report_mine(); }
+    void run() override { coordination_.report_mine(round, status); }
+    std::uint64_t round = 0;
     Status status;
 
 private:
@@ -77,6 +78,7 @@ int Coordination::coordinator() const {
 Coordination::Verdict Coordination::agree(const std::string& label, const Status& mine, Deadline deadline) {
     assert(!loop_.on_loop_thread());
     const std::uint64_t round = ++agreed_;
+    report_task_->round = round;
     report_task_->status = mine;
     loop_.post(*report_task_);
     std::unique_lock lock(mutex_);
@@ -98,7 +100,9 @@ Coordination::Verdict Coordination::too_late(const std::string& label, std::uint
         if (decided_ >= round) {
             return;
         }
-        if (is_coordinator()) {
+        if (round > decided_ + 1) {
+            later_reports_.back().second = late;
+        } else if (is_coordinator()) {
             round_failed(late, links_.rank());
         } else if (mine_.ok()) {
             mine_ = late;
@@ -120,9 +124,14 @@ Coordination::Verdict Coordination::too_late(const std::string& label, std::uint
     return {late, links_.rank()};
 }
 
-void Coordination::report_mine() {
+// When a round that this rank has given up is still open, its reports of the next ones wait for their turn: all ranks count the same rounds.
+void Coordination::report_mine(std::uint64_t round, const Status& mine) {
+    if (round > decided_ + 1) {
+        later_reports_.emplace_back(round, mine);
+        return;
+    }
     reported_ = true;
-    mine_ = report_task_->status;
+    mine_ = mine;
     send_report();
 }
 
@@ -158,9 +167,6 @@ void Coordination::handle(const Message& message) {
         case MessageKind::kAbort:
             if (message.version == decided_ + 1) {
                 abort_locally(decode(message), message.group);
-            } else if (message.version == decided_ + 2) {
-                // From a new coordinator, who knows a verdict that has not come here yet.
-                next_abort_ = Verdict{decode(message), message.group};
             }
             return;
         case MessageKind::kHeartbeat:
@@ -236,8 +242,10 @@ void Coordination::deliver(const Verdict& verdict) {
         delivered_ = verdict;
     }
     decided_changed_.notify_all();
-    if (const std::optional<Verdict> abort = std::exchange(next_abort_, std::nullopt)) {
-        abort_locally(abort->status, abort->failed_rank);
+    if (!later_reports_.empty()) {
+        const auto [round, mine] = later_reports_.front();
+        later_reports_.pop_front();
+        report_mine(round, mine);
     }
 }
 
@@ -281,6 +289,10 @@ void Coordination::peer_lost(int rank, const Status& cause) {
                     unreached.push_back(unreachable(other, connected));
                 }
             }
+        }
+        if (was_coordinator && decided_ > 0) {
+            // The former one may have told only some.
+            tell_everybody(MessageKind::kVerdict, decided_, last_verdict_.status, last_verdict_.failed_rank);
         }
         round_failed(cause, rank);
         for (const Status& status : unreached) {

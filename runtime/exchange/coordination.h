@@ -10,10 +10,10 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,7 +76,7 @@ private:
     class ReportTask;
 
     Verdict too_late(const std::string& label, std::uint64_t round);
-    void report_mine();
+    void report_mine(std::uint64_t round, const Status& mine);
     void send_report();
     void collect(int rank, std::uint64_t round, const Status& status);
     void round_failed(const Status& cause, int failed_rank);
@@ -103,12 +103,13 @@ private:
     int last_failed_rank_ = -1;
     bool reported_ = false;  // this rank, for round decided_ + 1
     Status mine_;
+    // Of rounds after that, by one that has given up a round which others have still to report.
+    std::deque<std::pair<std::uint64_t, Status>> later_reports_;
     Status abort_cause_;                         // of round decided_ + 1
     std::vector<std::uint64_t> reported_round_;  // by rank, as coordinator
     Status first_cause_;                         // as coordinator, of round decided_ + 1
     int first_failed_rank_ = -1;
-    bool told_to_abort_ = false;         // as coordinator, everybody, in round decided_ + 1
-    std::optional<Verdict> next_abort_;  // of round decided_ + 2
+    bool told_to_abort_ = false;  // as coordinator, everybody, in round decided_ + 1
     EventLoop::Timer heartbeat_timer_;
     EventLoop::Clock::time_point last_beat_{};
     EventLoop::Clock::time_point watching_since_{};

@@ -100,7 +100,7 @@ Links::~Links() {
 Status Links::connect(int peer) {
     assert(loop_.on_loop_thread());
     Peer& p = *peers_[static_cast<std::size_t>(peer)];
-    if (peer == rank_ || p.endpoint != nullptr || p.lost) {
+    if (peer == rank_ || p.endpoint != nullptr || p.lost || closing_) {
         return ok_status();
     }
     SLUICE_ASSIGN_OR_RETURN(p.endpoint,

@@ -29,7 +29,7 @@ constexpr double kSecondsAhead = 0.25;
 // a single one wakes the owner just as they do.
 constexpr int kPostedAtOnce = 8;
 constexpr auto kWatchInterval = std::chrono::milliseconds(250);
-// A read that does not end although its sync has failed is ended by closing its endpoint by force.
+// When no read ends for so long although the sync has failed, those in flight are ended by closing their endpoints by force.
 constexpr auto kDrainLimit = std::chrono::seconds(1);
 constexpr std::int64_t kDroppedLinesLogged = 16;
 // A get over cuda_ipc costs some 7 us of CPU, in which a GPU copies this much.
@@ -705,6 +705,7 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
     if (status.ok()) {
         owner.bytes += node.bytes;
         bytes_pulled_ += node.bytes;
+        last_progress_ = now;
     }
     node.next_free = std::exchange(free_nodes_, &node);
     if (!status.ok()) {
@@ -713,7 +714,6 @@ void PullEngine::get_done(GetNode& node, const Status& status) {
                                 status.message()),
                     owner.config.world_rank));
     } else if (state_ == State::kPulling) {
-        last_progress_ = now;
         if (chunk.state == ChunkState::kReading && chunk.gets_in_flight == 0) {
             chunk_read(owner, chunk, now);
             owner_is_done_with(chunk);

@@ -44,6 +44,7 @@ struct Server::DemandState {
     std::vector<PackedChunk> packed;  // in reading order
     std::vector<Part> parts;          // by group index
     std::vector<Consumer*> consumers;
+    int packing = 0;  // chunks of it that are being packed
 };
 
 struct Server::Consumer {
@@ -165,7 +166,7 @@ void Server::PackSlot::run() {
 
 void Server::PackSlot::finished() {
     --server_.jobs_;
-    --server_.packing_;
+    --demand->packing;
     state = State::kReady;
     if (!status_.ok()) {
         server_.failed(std::exchange(status_, ok_status()));
@@ -454,7 +455,7 @@ bool Server::serve_next(Consumer& consumer) {
         return false;
     }
     const DemandState::PackedChunk& next = chunks[consumer.next_packed];
-    const bool told_now = !takes_turns(consumer) || 2 * packing_ <= memory_.device->lanes();
+    const bool told_now = !takes_turns(consumer) || 2 * consumer.demand->packing <= memory_.device->lanes();
     if (told_now && next.slot != nullptr && next.slot->state == PackSlot::State::kReady) {
         tell(consumer);
         return true;
@@ -517,7 +518,7 @@ bool Server::start_packing(DemandState& demand, std::size_t place) {
     slot->readers = 0;
     slot->told = false;
     demand.packed[place].slot = slot;
-    ++packing_;
+    ++demand.packing;
     enqueue(*slot, demand.packed[place].chunk->wire_bytes);
     return true;
 }

@@ -138,7 +138,6 @@ private:
     int hashed_ = 0;     // of those, how many may be announced
     bool hashing_ = false;
     int jobs_ = 0;
-    int packing_ = 0;  // of those, how many pack
     int slots_per_consumer_ = 1;
     std::size_t next_consumer_ = 0;
     std::int64_t packed_bytes_ = 0;

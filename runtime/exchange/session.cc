@@ -281,7 +281,7 @@ Result<std::vector<std::string>> Session::gather_notes(const std::string& mine, 
         }
     });
     // Messages of a link arrive in order, so whoever has reported has sent its note.
-    SLUICE_RETURN_IF_ERROR(coordination_->agree("reports", ok_status(), deadline).status);
+    const Status agreed = coordination_->agree("reports", ok_status(), deadline).status;
     std::vector<std::string> notes;
     loop_->run_and_wait([&] {
         if (coordination_->is_coordinator()) {
@@ -289,6 +289,7 @@ Result<std::vector<std::string>> Session::gather_notes(const std::string& mine, 
         }
         notes_.assign(notes_.size(), {});
     });
+    SLUICE_RETURN_IF_ERROR(agreed);
     return notes;
 }
 

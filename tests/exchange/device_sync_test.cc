@@ -1,6 +1,7 @@
 // Whole syncs of weights that lie on devices, without a GPU: the devices are imitations, so that what the exchange does with them is tested
 // wherever it is built.
 #include "tests/exchange/sync_bed.h"
+#include "tests/support/hang.h"
 #include "tests/support/host_device.h"
 #include "tests/support/log_guard.h"
 
@@ -157,6 +158,100 @@ TEST(DeviceSync, NothingOfAFailedVersionRunsWhenItsSyncHasReturned) {
         EXPECT_FALSE(status.ok());
     }
     bed.sync(3);
+}
+
+// The last chunk lands while the worker gives the version up for being late, and all agree on it all the same: then its hooks have run too.
+TEST(DeviceSync, AVersionThatLandsAtItsDeadlineIsWholeOrFails) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kDirect);
+    options.trainer = "tp=1";
+    options.workers = {"tp=1"};
+    options.settings.sync_timeout = std::chrono::seconds(2);
+    SyncBed bed(options);
+    std::atomic<int> hooked{0};
+    BedRank& worker = bed.worker(0);
+    worker.hooks.on_group = [&hooked](std::uint64_t, GroupId) {
+        ++hooked;
+        return ok_status();
+    };
+    bed.fabric().allow_device_memory();
+    bed.create();
+    std::atomic<int> runs{0};
+    device_of(worker).before_run = [&runs] {
+        ++runs;
+        return ok_status();
+    };
+    bed.sync(1);
+    const int runs_of_a_version = runs;
+    const int groups = hooked;
+    runs = hooked = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    Hang hang;
+    device_of(worker).before_run = [&] {
+        if (++runs == runs_of_a_version) {
+            worker.session().loop().post(hang);
+            hang.hangs.acquire();
+        }
+        return ok_status();
+    };
+    std::jthread later([&] {
+        std::this_thread::sleep_until(begin + std::chrono::milliseconds(2150));
+        hang.go_on.release();
+    });
+    bool committed = false;
+    bed.each_rank([&](BedRank& rank) {
+        if (rank.is_trainer()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(500));  // its deadline is later
+        }
+        rank.prepare(2);
+        const bool ok = rank.sync(2).ok();
+        committed = rank.is_trainer() ? committed : ok;
+    });
+    EXPECT_TRUE(!committed || hooked == groups) << hooked << " of " << groups;
+    EXPECT_EQ(worker.worker().version(), committed ? 2u : 1u);
+}
+
+// A consumer that shares the GPU is told of what is packed for it, however much is being packed for another one.
+TEST(DeviceSync, AConsumerIsNotHeldBackByThePackingForAnother) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kPacked);
+    options.trainer = "tp=1";
+    options.workers = {"tp=2"};
+    options.settings.slots = 6;
+    options.settings.copy_threads = 4;
+    options.open_device = [lanes = options.settings.copy_threads](int rank, bool) {
+        auto device = std::make_unique<HostDevice>(lanes);
+        device->uuid_value = rank == 1 ? "worker 0 has its own" : "shared";
+        return device;
+    };
+    SyncBed bed(options);
+    bed.fabric().allow_device_memory();
+    bed.create();
+    bed.sync(1);
+    std::atomic<int> packs{0};
+    std::atomic<bool> went_on{true};
+    std::counting_semaphore<> other_reads{0};
+    // The first three are packed for worker 0, which begins alone and has as many slots.
+    device_of(bed.trainer(0)).before_run = [&] {
+        if (++packs <= 3 && !other_reads.try_acquire_for(std::chrono::seconds(5))) {
+            went_on = false;
+        }
+        return ok_status();
+    };
+    std::once_flag once;
+    device_of(bed.worker(1)).before_run = [&] {
+        std::call_once(once, [&] { other_reads.release(3); });
+        return ok_status();
+    };
+    bed.each_rank([&](BedRank& rank) {
+        if (!rank.is_trainer() && rank.own_rank() == 1) {
+            while (packs < 3) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+        }
+        rank.prepare(2);
+        EXPECT_TRUE(rank.sync(2).ok());
+    });
+    EXPECT_TRUE(went_on);
+    bed.expect_right(2);
 }
 
 TEST(DeviceSync, SlotsAreUsedAgainOnlyWhenTheyWereRead) {

@@ -243,6 +243,16 @@ TEST(LinksTest, MessagesOfAnotherSessionAndOfUnknownRanksAreDropped) {
     EXPECT_TRUE(inbox.seen.empty());
 }
 
+// A peer that still beats would otherwise have a new link opened, which nobody closes.
+TEST(LinksTest, NoLinkIsOpenedOnceTheyClose) {
+    FakeRanks ranks(2);
+    ranks.close(0);
+    ranks.at(0).loop.run_and_wait([&] {
+        EXPECT_TRUE(ranks.at(0).links->connect(1).ok());
+        EXPECT_FALSE(ranks.at(0).links->connected(1));
+    });
+}
+
 TEST(LinksTest, CloseEndsEverythingOnce) {
     FakeRanks ranks(3);
     int closed = 0;

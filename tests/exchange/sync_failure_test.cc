@@ -220,6 +220,28 @@ TEST(SyncFailureTest, AClosedRankRefuses) {
     bed.each_rank([](BedRank& rank) { EXPECT_EQ(rank.sync(2).code(), StatusCode::kInvalidArgument); });
 }
 
+// Reads that are slow to end after a failure, but do end, cost nobody its link.
+TEST(SyncFailureTest, AFailedVersionMayTakeLongToDrain) {
+    BedOptions options;
+    options.trainer = "tp=1";
+    options.workers = {"tp=1"};
+    options.route.path = PathChoice::kDirect;
+    options.settings.inflight_bytes = 32 << 10;
+    SyncBed bed(options);
+    bed.create();
+    bed.sync(1);
+    bed.fabric().set_link(bed.fake_id(0), bed.fake_id(1), {.bytes_per_second = 15e3});
+    bed.fabric().fail_get(bed.fake_id(1), 1);
+    const auto begin = std::chrono::steady_clock::now();
+    for (const Status& status : bed.try_sync(2)) {
+        EXPECT_NE(status.message().find("a get was made to fail"), std::string::npos) << status.message();
+    }
+    EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1200)) << "it was not long";
+    bed.fabric().set_link(bed.fake_id(0), bed.fake_id(1), {});
+    bed.fabric().fail_get(bed.fake_id(1), 0);
+    bed.sync(3);
+}
+
 TEST(SyncFailureTest, ASilentRankIsNamedAndTheOthersDoNotCommit) {
     BedOptions options;
     options.settings.sync_timeout = std::chrono::milliseconds(700);
