@@ -166,6 +166,7 @@ private:
         SLUICE_ASSIGN_OR_RETURN(auto raw, RawGet::create(settings_, bootstrap_, memory, deadline(), &device_));
         SLUICE_ASSIGN_OR_RETURN(auto session, open_gpu_session(settings_, device_, memory));
         Worker::Options options;
+        options.partial = true;  // of some series
         options.route = route(path);
         options.verify_hashes = false;
         SLUICE_ASSIGN_OR_RETURN(auto worker, Worker::create(*session, bootstrap_, model.catalogue, 0, 0, ok_status(),

@@ -94,6 +94,7 @@ Status PullPair::pull(Session& session, const RouteOptions& route, const Demand&
     SLUICE_ASSIGN_OR_RETURN(auto parameters, cli::WorkerParameters::allocate(demand));
     SLUICE_RETURN_IF_ERROR(parameters.poison());
     Worker::Options options;
+    options.partial = true;  // of some series
     options.route = route;
     options.verify_hashes = options_.digest;
     SLUICE_ASSIGN_OR_RETURN(auto worker, Worker::create(session, bootstrap_, model_.catalogue, 0, 0, ok_status(),

@@ -4,7 +4,6 @@
 #include "cli/verify_kernel.h"
 #include "cli/weight_values.h"
 #include "cli/worker_parameters.h"
-#include "planner/coverage.h"
 #include "planner/dry_run.h"
 #include "runtime/base/units.h"
 #include "runtime/services/log.h"
@@ -57,7 +56,6 @@ struct WorkerParts {
 Status make_parts(const SyncContext& context, const Place& place, WorkerParts& parts) {
     SLUICE_ASSIGN_OR_RETURN(parts.demand,
                             dry_run(context.model.catalogue, context.model.config, *place.pool, place.pool_rank));
-    SLUICE_RETURN_IF_ERROR(prove_coverage(parts.demand).status);
     std::vector<ParameterId> buffered;
     if (context.options.fp8_blocks) {
         SLUICE_ASSIGN_OR_RETURN(parts.kernel,

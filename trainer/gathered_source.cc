@@ -87,6 +87,7 @@ Status GatheredSource::prepare(Session& session, const RankPlan& plan, std::span
     }
     SLUICE_ASSIGN_OR_RETURN(slots_, ServeSlots::create(session, plan.gather_owner_route, device_, plan.staged));
     slots_->describe(shown);
+    SLUICE_RETURN_IF_ERROR(check_staging(plan.gather_route, options_.staging_bytes));
     SLUICE_ASSIGN_OR_RETURN(Buffer staging, allocate_exchange_memory(options_.staging_bytes, device_, plan.staged));
     staging_.emplace(std::move(staging));
     SLUICE_ASSIGN_OR_RETURN(staging_region_,

@@ -54,6 +54,30 @@ SharedSegments share_segments(const WeightSource& source, Device* device) {
     return shared;
 }
 
+// What is planned is read without looking again.
+Status check_segments(const WeightSource& source, const Ownership& ownership) {
+    const auto segments = source.segments();
+    for (std::size_t i = 0; i < ownership.segment_bytes.size(); ++i) {
+        const std::int64_t bytes = i < segments.size() ? segments[i].bytes : 0;
+        if (bytes < ownership.segment_bytes[i]) {
+            return invalid_argument(
+                fmt::format("segment {} of the trainer's weights has {} bytes and is said to own {}; give the source "
+                            "the memory that its Ownership describes",
+                            i, bytes, ownership.segment_bytes[i]));
+        }
+    }
+    const std::int64_t largest = ownership.gathered_bytes.empty() ? 0
+                                                                  : *std::max_element(ownership.gathered_bytes.begin(),
+                                                                                      ownership.gathered_bytes.end());
+    if (source.largest_group_bytes() < largest) {
+        return invalid_argument(
+            fmt::format("a group of {} bytes is to be gathered into buffers of {}; give the source "
+                        "the gathered_bytes of its Ownership",
+                        largest, source.largest_group_bytes()));
+    }
+    return ok_status();
+}
+
 }  // namespace
 
 /// Starts a version on the loop.
@@ -102,7 +126,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bo
     if (prepared.ok()) {
         source->add_to(input);
         const Result<bool> on_device = device_memory(session, memory_of(*source));
-        input.status = on_device.status();
+        input.status = on_device.ok() ? check_segments(*source, ownership) : on_device.status();
         input.device_memory = on_device.ok() && *on_device;
         input.staged = input.device_memory && (session.settings().staged || !exportable(session, memory_of(*source)));
         shared = share_segments(*source, input.device_memory ? session.device() : nullptr);
@@ -133,7 +157,7 @@ Trainer::Trainer(Session& session, WeightSource& source, const Options& options)
 Trainer::~Trainer() { close(); }
 
 // Credit groups that are published and unreleased, and the one being gathered.
-Status Trainer::make_gather_buffers() {
+Status Trainer::make_gather_buffers(bool staged) {
     const std::int64_t bytes = source_.largest_group_bytes();
     for (int i = 0; i <= session_.settings().credit; ++i) {
         GatherBuffer& buffer = gather_buffers_.emplace_back();
@@ -141,7 +165,7 @@ Status Trainer::make_gather_buffers() {
             SLUICE_ASSIGN_OR_RETURN(buffer.host, SharedBuffer::allocate(bytes));
         } else {
             SLUICE_ASSIGN_OR_RETURN(buffer.device, device_->allocate(bytes));
-            if (bytes > 0) {
+            if (bytes > 0 && !staged) {
                 SLUICE_ASSIGN_OR_RETURN(buffer.shared_device, device_->share(buffer.device->data()));
             }
         }
@@ -177,7 +201,7 @@ Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
     }
     std::vector<const transport::MemoryRegion*> buffer_regions;
     if (source_.gathers()) {
-        SLUICE_RETURN_IF_ERROR(make_gather_buffers());
+        SLUICE_RETURN_IF_ERROR(make_gather_buffers(plan.staged));
         for (const GatherBuffer& buffer : gather_buffers_) {
             SLUICE_ASSIGN_OR_RETURN(
                 RemoteRegion region,

@@ -77,7 +77,7 @@ private:
 
     Trainer(Session& session, WeightSource& source, const Options& options);
     Result<MemoryCard> prepare(const RankPlan& plan);
-    Status make_gather_buffers();
+    Status make_gather_buffers(bool staged);
     Status start(const RankPlan& plan, Deadline deadline);
     Status serve(std::uint64_t version, Deadline deadline);
     void stop_serving();

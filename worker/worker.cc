@@ -1,5 +1,6 @@
 #include "worker/worker.h"
 
+#include "planner/coverage.h"
 #include "runtime/exchange/exchange_memory.h"
 #include "runtime/exchange/flow_setup.h"
 
@@ -122,6 +123,9 @@ Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& boot
     input.demand_key = demand_key;
     input.demand = demand;
     input.status = prepared.ok() ? check_store(demand, store) : prepared;
+    if (input.status.ok() && !options.partial) {
+        input.status = prove_coverage(demand).status;
+    }
     if (input.status.ok()) {
         input.status = check_hooks(demand, store, hooks);
     }
@@ -166,6 +170,7 @@ Result<MemoryCard> Worker::prepare(const Catalogue& catalogue, const Demand& dem
                                                   transport::Access::kLocal));
         block_regions_.push_back(std::move(region));
     }
+    SLUICE_RETURN_IF_ERROR(check_staging(plan.route, session_.settings().staging_bytes));
     SLUICE_ASSIGN_OR_RETURN(Buffer staging,
                             allocate_exchange_memory(session_.settings().staging_bytes, device_, staged));
     staging_.emplace(std::move(staging));

@@ -43,6 +43,8 @@ public:
     struct Options {
         RouteOptions route;
         bool verify_hashes = true;
+        /// The demand may leave parts of parameters unwritten, which then keep what they held. Otherwise one that does is refused (prove_coverage).
+        bool partial = false;
         /// Layer buffers, each for the largest layer: that many layers are being pulled or in their hooks at once. At least 1; with
         /// fewer than one more than the trainer's pipeline stages, not all stages send all the time.
         int layers_in_flight = 2;
@@ -80,6 +82,8 @@ public:
     /// `stream`: a CUDA stream (cudaStream_t; the legacy default stream is cudaStreamLegacy) of the session's device in whose order the version takes its place:
     /// nothing that the engine reads is written before what was launched on it before the call has ended, for which the calling thread waits, and what is launched on
     /// it after a good return starts after the hooks. Null: nothing that reads parameters or kernel-format storage may be running.
+    ///
+    /// The session's device, if it has one, is the calling thread's current one afterwards.
     Status sync(std::uint64_t version, void* stream = nullptr);
 
     /// The last committed version; 0 before the first.

@@ -87,7 +87,13 @@ Result<Buffer> map_device_memory(std::span<const std::byte> handle, std::int64_t
     void* base = nullptr;
     SLUICE_RETURN_IF_ERROR(from_cuda(cudaIpcOpenMemHandle(&base, shared.handle, cudaIpcMemLazyEnablePeerAccess),
                                      "mapping another process's device memory"));
-    return Buffer::adopt(static_cast<std::byte*>(base) + shared.offset, size, MemoryKind::kCuda, unmap);
+    Buffer mapped = Buffer::adopt(static_cast<std::byte*>(base) + shared.offset, size, MemoryKind::kCuda, unmap);
+    SLUICE_ASSIGN_OR_RETURN(const Allocation allocation, allocation_of(static_cast<const std::byte*>(base)));
+    if (shared.offset + static_cast<std::uint64_t>(size) > allocation.size) {
+        return invalid_argument(fmt::format("{} bytes at {} of shared device memory that has {}, not {} as was said",
+                                            size, shared.offset, allocation.size, shared.size));
+    }
+    return mapped;
 }
 
 }  // namespace sluice

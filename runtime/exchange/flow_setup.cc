@@ -51,6 +51,18 @@ std::string mappable_identity(const Session& session, bool device_memory) {
     return host.empty() || !device_memory ? host : "cuda " + host;
 }
 
+Status check_staging(const Route& route, std::int64_t staging_bytes) {
+    for (const Chunk& chunk : route.chunks) {
+        if (chunk.wire_bytes > staging_bytes) {
+            return invalid_argument(
+                fmt::format("a chunk of group {} has {} bytes and staging {}; raise "
+                            "SLUICE_STAGING_BYTES or lower SLUICE_CHUNK_BYTES",
+                            chunk.group, chunk.wire_bytes, staging_bytes));
+        }
+    }
+    return ok_status();
+}
+
 std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route,
                                                           std::span<const int> world_ranks) {
     std::vector<std::vector<ServedConsumer>> out;
@@ -77,10 +89,13 @@ Status check_reads(const Chunk& chunk, const PullOwner& owner) {
     };
     if (chunk.path == Path::kPacked) {
         return memory.slot_bytes < static_cast<std::uint64_t>(chunk.wire_bytes) ||
-                       memory.slots.bytes < memory.slot_bytes
+                       memory.slots.bytes < memory.slot_bytes || memory.slots.key.empty()
                    ? refuse("serve slots")
                    : ok_status();
     }
+    const auto readable = [&](const RemoteRegion& region, std::int64_t end) {
+        return static_cast<std::uint64_t>(end) <= region.bytes && (chunk.path == Path::kMapped || !region.key.empty());
+    };
     for (const Piece& piece : chunk.pieces) {
         std::int64_t end = piece.copy.src_offset + piece.copy.item;
         for (std::size_t d = 0; d < piece.copy.sizes.size(); ++d) {
@@ -88,7 +103,7 @@ Status check_reads(const Chunk& chunk, const PullOwner& owner) {
         }
         if (piece.segment == kGatheredSegment) {
             for (const RemoteRegion& buffer : memory.gather_buffers) {
-                if (static_cast<std::uint64_t>(end) > buffer.bytes) {
+                if (!readable(buffer, end)) {
                     return refuse("gather buffer");
                 }
             }
@@ -96,7 +111,7 @@ Status check_reads(const Chunk& chunk, const PullOwner& owner) {
                 return refuse("gather buffer");
             }
         } else if (static_cast<std::size_t>(piece.segment) >= memory.segments.size() ||
-                   static_cast<std::uint64_t>(end) > memory.segments[static_cast<std::size_t>(piece.segment)].bytes) {
+                   !readable(memory.segments[static_cast<std::size_t>(piece.segment)], end)) {
             return refuse("segment");
         }
     }
@@ -153,17 +168,29 @@ Result<std::vector<PullOwner>> pull_owners(const Session& session, const Route& 
             owner.view.segments.assign(own_segments.begin(), own_segments.end());
         }
     }
+    SLUICE_RETURN_IF_ERROR(check_owners(route, owners));
     for (const Chunk& chunk : route.chunks) {
         const auto owner = std::find_if(owners.begin(), owners.end(),
                                         [&](const PullOwner& o) { return o.trainer_rank == chunk.owner; });
-        if (!owner->self) {
-            SLUICE_RETURN_IF_ERROR(check_reads(chunk, *owner));
-            if (chunk.path == Path::kMapped && owner->view.mappings.empty()) {
-                SLUICE_RETURN_IF_ERROR(map_memory(*owner, session.device()).with_context(owner->name));
-            }
+        if (!owner->self && chunk.path == Path::kMapped && owner->view.mappings.empty()) {
+            SLUICE_RETURN_IF_ERROR(map_memory(*owner, session.device()).with_context(owner->name));
         }
     }
     return owners;
+}
+
+Status check_owners(const Route& route, std::span<const PullOwner> owners) {
+    for (const Chunk& chunk : route.chunks) {
+        for (const PullOwner& owner : owners) {
+            // A chunk that waits at its owner is read from another that mirrors it.
+            const bool mirrors = chunk.path != Path::kPacked && std::find(chunk.mirrors.begin(), chunk.mirrors.end(),
+                                                                          owner.trainer_rank) != chunk.mirrors.end();
+            if (!owner.self && (owner.trainer_rank == chunk.owner || mirrors)) {
+                SLUICE_RETURN_IF_ERROR(check_reads(chunk, owner));
+            }
+        }
+    }
+    return ok_status();
 }
 
 std::vector<int> world_ranks(const std::vector<std::vector<ServedConsumer>>& consumers) {

@@ -31,6 +31,9 @@ bool exportable(const Session& session, std::span<const StatedMemory> memory);
 /// RankInput::mappable_on of a rank that has such memory, when it may map or be mapped.
 std::string mappable_identity(const Session& session, bool device_memory);
 
+/// Refuses staging that cannot hold the largest chunk of `route`: it would be waited for in vain.
+Status check_staging(const Route& route, std::int64_t staging_bytes);
+
 /// The consumers of each demand of `route`; `world_ranks` maps the ranks that the route names.
 std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session, const OwnerRoute& route,
                                                           std::span<const int> world_ranks);
@@ -40,6 +43,10 @@ std::vector<std::vector<ServedConsumer>> served_consumers(const Session& session
 /// route reads (an internal error that names the owner), and memory that cannot be mapped.
 Result<std::vector<PullOwner>> pull_owners(const Session& session, const Route& route, FlowId flow, int own_world_rank,
                                            std::span<const std::byte* const> own_segments);
+
+/// That every byte which `route` may have read, from a chunk's owner or from one of `owners` that mirrors it, lies within what that one
+/// has shown. An internal error that names the owner.
+Status check_owners(const Route& route, std::span<const PullOwner> owners);
 
 /// World ranks of all of these, for Session::connect.
 std::vector<int> world_ranks(const std::vector<std::vector<ServedConsumer>>& consumers);

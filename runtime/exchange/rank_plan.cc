@@ -128,6 +128,14 @@ private:
                                                       worker, input.demand_key));
                 }
                 requests.push_back({&*input.demand, {}, {}});
+            } else if (const int first = requests[at->second].workers.front();
+                       input.demand &&
+                       input.demand_digest !=
+                           inputs_[static_cast<std::size_t>(workers_[static_cast<std::size_t>(first)])].demand_digest) {
+                return invalid_argument(fmt::format(
+                    "worker {} wants other weights than worker {}, of which it is a replica; give both the same "
+                    "--worker, --expert-map and --set",
+                    worker, first));
             }
             requests[at->second].workers.push_back(static_cast<int>(worker));
             demand_of_worker_[worker] = static_cast<DemandId>(at->second);

@@ -42,6 +42,7 @@ struct RankInput {
     /// needs to give it.
     int demand_key = 0;
     std::optional<Demand> demand;
+    std::uint64_t demand_digest = 0;  ///< Of the demand, as it came to rank 0.
 };
 
 /// A rank's part of the compiled plan, and who is who.

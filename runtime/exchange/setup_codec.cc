@@ -3,6 +3,7 @@
 #include "planner/plan_codec.h"
 #include "runtime/exchange/setup.pb.h"
 #include "runtime/exchange/setup_message.h"
+#include "runtime/services/copy_engine.h"
 
 #include <fmt/format.h>
 
@@ -181,6 +182,9 @@ Result<DecodedInput> decode_input(std::span<const std::byte> bytes, const Catalo
         input.demand_key = message.demand_key();
         if (!message.demand().empty()) {
             SLUICE_ASSIGN_OR_RETURN(input.demand, decode_demand(message.demand(), catalogue));
+            ChunkHash digest;
+            digest.update(reinterpret_cast<const std::byte*>(message.demand().data()), message.demand().size());
+            input.demand_digest = digest.digest();
         }
     }
     return out;

@@ -371,9 +371,12 @@ TEST(DeviceSync, TheTrainerWaitsForTheEventThatItIsGiven) {
     EXPECT_EQ(device_of(bed.trainer(0)).events(), std::vector<void*>{&event});
 }
 
-TEST(DeviceSync, MemoryThatCannotBeExportedGoesThroughHostMemoryAndSaysSo) {
+class NoExportTest : public testing::TestWithParam<SourceKind> {};
+
+TEST_P(NoExportTest, MemoryThatCannotBeExportedGoesThroughHostMemoryAndSaysSo) {
     const ExpectedLog warning("weights go through host memory");
     BedOptions options = device_options(Where::kBoth, PathChoice::kAuto);
+    options.source = GetParam();
     options.settings.mapped = true;
     options.open_device = [lanes = options.settings.copy_threads](int, bool) {
         auto device = std::make_unique<HostDevice>(lanes);
@@ -384,6 +387,8 @@ TEST(DeviceSync, MemoryThatCannotBeExportedGoesThroughHostMemoryAndSaysSo) {
     three_versions(bed);
     EXPECT_TRUE(bed.worker(0).session().plan().staged);
 }
+
+INSTANTIATE_TEST_SUITE_P(Sources, NoExportTest, testing::Values(SourceKind::kResident, SourceKind::kGathered));
 
 TEST(DeviceSync, AnEmulatedLinkIsRefusedWithItsCure) {
     SyncBed bed(device_options(Where::kBoth, PathChoice::kDirect), Network::kFakeEmulated);

@@ -170,6 +170,19 @@ TEST(RankPlanTest, ARanksOwnErrorReachesEverybody) {
     }
 }
 
+// As with another expert map on its node: it would be given the other's weights.
+TEST(RankPlanTest, AReplicaThatWantsOtherWeightsIsRefused) {
+    const SetupInputs inputs;
+    const Plans plans = compile(inputs, [&](int rank) {
+        RankInput input = inputs.input(rank);
+        if (rank == 4) {
+            input.demand->records.pop_back();
+        }
+        return input;
+    });
+    expect_all_refused(plans, StatusCode::kInvalidArgument, {"worker 2", "worker 0", "replica", "--expert-map"});
+}
+
 TEST(RankPlanTest, WhatNobodyOwnsIsRefused) {
     const SetupInputs inputs;
     const Plans plans = compile(inputs, [&](int rank) {

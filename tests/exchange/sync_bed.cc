@@ -125,7 +125,7 @@ Status BedRank::prepare_trainer() {
     SLUICE_ASSIGN_OR_RETURN(const auto place,
                             place_memory(stored_.segment_bytes.empty() ? 0 : stored_.segment_bytes.front()));
     std::vector<WeightSource::Segment> segments = {
-        {place.first, static_cast<std::int64_t>(memory_->size()), place.second}};
+        {place.first, static_cast<std::int64_t>(memory_->size()) - missing_bytes, place.second}};
     if (options_.source == SourceKind::kResident) {
         source_ = std::make_unique<ResidentSource>(std::move(segments));
         return ok_status();
@@ -153,6 +153,9 @@ Status BedRank::prepare_worker() {
         }
         first += pool.world_size();
         first_key += pool.pool_size();
+    }
+    if (change_demand) {
+        change_demand(demand_);
     }
     const std::vector<ParameterId> in_buffers = buffered ? buffered(*this) : std::vector<ParameterId>();
     std::int64_t bytes = 0;

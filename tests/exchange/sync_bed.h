@@ -81,6 +81,10 @@ public:
     /// A worker's, called when its demand is known (in create(), before the worker is made): which parameters land in layer buffers. It may set the hooks
     /// that take them from there.
     std::function<std::vector<ParameterId>(BedRank& rank)> buffered = {};
+    /// Changes a worker's demand before the worker is made.
+    std::function<void(Demand&)> change_demand = {};
+    /// A trainer's source has so much less memory than its ownership says.
+    std::int64_t missing_bytes = 0;
     /// A trainer's weights become those of `version`; a worker's parameters become poison.
     void prepare(std::uint64_t version);
     /// `stream_or_event`: a worker's stream, a trainer's event.

@@ -212,6 +212,51 @@ TEST(SyncFailureTest, ARankThatCannotPrepareEndsSetUpOnAllRanks) {
     }
 }
 
+// All ranks are told, and nobody waits.
+void expect_refused(SyncBed& bed, const std::vector<std::string>& parts) {
+    for (const Status& status : bed.try_create()) {
+        EXPECT_FALSE(status.ok());
+        for (const std::string& part : parts) {
+            EXPECT_NE(status.message().find(part), std::string::npos) << part << ": " << status.message();
+        }
+    }
+}
+
+TEST(SyncFailureTest, ALoaderThatLeavesAHoleIsRefusedUnlessItMay) {
+    for (const bool partial : {false, true}) {
+        BedOptions options;
+        options.fields = one_small_layer();
+        SyncBed bed(options);
+        for (int worker = 0; worker < bed.model().workers; ++worker) {
+            bed.worker(worker).worker_options.partial = partial;
+            bed.worker(worker).change_demand = [](Demand& demand) { demand.records.pop_back(); };
+        }
+        if (partial) {
+            bed.create();
+        } else {
+            expect_refused(bed, {"worker 0", "written by no tensor"});
+        }
+    }
+}
+
+TEST(SyncFailureTest, ASourceThatIsShorterThanItsOwnershipIsRefused) {
+    BedOptions options;
+    options.fields = one_small_layer();
+    SyncBed bed(options);
+    bed.trainer(1).missing_bytes = 1;
+    expect_refused(bed, {"trainer 1", "segment 0", "Ownership"});
+}
+
+TEST(SyncFailureTest, StagingThatHoldsNoChunkIsRefused) {
+    for (const SourceKind source : {SourceKind::kResident, SourceKind::kGathered}) {
+        BedOptions options;
+        options.source = source;
+        options.settings.staging_bytes = 1024;
+        SyncBed bed(options);
+        expect_refused(bed, {"staging 1024", "SLUICE_STAGING_BYTES"});
+    }
+}
+
 TEST(SyncFailureTest, AClosedRankRefuses) {
     SyncBed bed(BedOptions{});
     bed.create();

@@ -79,8 +79,8 @@ private:
         GetServer* server = nullptr;
         Answer* next_free = nullptr;
     };
-    /// Answers that are held up by slow readers at most, 240 MiB; honest ones need 8 per endpoint.
-    static constexpr int kMaxAnswers = 4096;
+    /// Answers that are held up by slow readers at most, 960 MiB; honest ones need 8 each.
+    static constexpr int kMaxAnswers = 16384;
 
     static ucs_status_t on_request(void* argument, const void* header, std::size_t header_size, void* data,
                                    std::size_t size, const ucp_am_recv_param_t* param);
