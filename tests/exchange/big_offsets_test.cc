@@ -83,6 +83,7 @@ TEST_P(BigOffsetsTest, BytesAroundTheBordersAreExact) {
         ASSERT_TRUE(session.ok()) << session.status().message();
         const ParameterStore store{{{target.data(), kBytes, MemoryKind::kHost}}, {{0, 0}}};
         Worker::Options options;
+        options.partial = true;
         options.route = route;
         auto worker =
             Worker::create(**session, *bootstraps[1], catalogue, 0, 0, ok_status(), demand, store, {}, options);
