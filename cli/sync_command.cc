@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -27,6 +28,7 @@ namespace {
 
 // Some 3 MB of each rank: a few versions of a large model. Later events are left out, and counted.
 constexpr std::size_t kMostTraceEvents = 1 << 16;
+constexpr auto kDumpLimit = std::chrono::minutes(10);
 
 const char* verify_name(VerifyMode mode) {
     switch (mode) {
@@ -290,6 +292,12 @@ Status start_together(const SyncContext& context, std::uint64_t version, const S
     return context.session.coordination()
         .agree(fmt::format("start of version {}", version), mine, Deadline::after(context.settings.sync_timeout))
         .status;
+}
+
+Status agree_on_dump(const SyncContext& context, const Status& mine) {
+    const std::chrono::milliseconds limit =
+        std::max<std::chrono::milliseconds>(kDumpLimit, context.settings.sync_timeout);
+    return context.session.coordination().agree("dump", mine, Deadline::after(limit)).status;
 }
 
 double transport_cpu_seconds(Session& session) {

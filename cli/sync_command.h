@@ -27,6 +27,9 @@ struct SyncContext {
 /// Brings all ranks to the start of a version together, so that its time is that of the sync and not of somebody's optimiser.
 Status start_together(const SyncContext& context, std::uint64_t version, const Status& mine = ok_status());
 
+/// After the last version, on all ranks: what one of them could not write is the outcome of all. Waits for slow disks.
+Status agree_on_dump(const SyncContext& context, const Status& mine = ok_status());
+
 /// CPU time that the transport thread has used so far, in seconds.
 double transport_cpu_seconds(Session& session);
 

@@ -122,6 +122,9 @@ void run_trainer(const SyncContext& context, const Finish& finish) {
         report.gather_ep = bytes.ep;
         report.gather_pp = bytes.pp;
     }
+    if (status.ok()) {
+        status = agree_on_dump(context);
+    }
     finish(status, report);
     sender.close();
 }

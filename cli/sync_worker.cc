@@ -234,8 +234,10 @@ void run_worker(const SyncContext& context, const Finish& finish) {
             }
         }
     }
-    if (status.ok() && !options.dump_directory.empty()) {
-        status = dump(context, place, parts, receiver->version());
+    if (status.ok()) {
+        // Also without --dump: of two programs only one may have been given it.
+        status = agree_on_dump(
+            context, options.dump_directory.empty() ? ok_status() : dump(context, place, parts, receiver->version()));
     }
     finish(status, report);
     receiver->close();

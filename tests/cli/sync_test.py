@@ -206,9 +206,36 @@ def refused(directory):
     check("[96, 64]" in done.stderr and "[128, 64]" in done.stderr or "[64, 96]" in done.stderr, f"both shapes are named: {done.stderr}")
 
 
+def dump_refused(directory):
+    """One worker cannot write its file: all ranks end alike, and one line says why."""
+    dump, report, codes = (os.path.join(directory, name) for name in ("dump", "report.json", "codes"))
+    os.makedirs(os.path.join(dump, "worker-1.safetensors"))
+    os.mkdir(codes)
+    # mpirun would end the others when one rank ends badly.
+    record = ["sh", "-c", f'"$@"; echo $? > "{codes}/$OMPI_COMM_WORLD_RANK"', "record"]
+    command = [MPIRUN, "-n", "4", *record, SLUICE, "sync", "--model", checkpoint("llama", directory), "--trainer", "tp=2", "--worker", "tp=2",
+               "--versions", "1", "--json", report]
+    # Workers alone dump: of two programs, only theirs may have been given it.
+    both = [*command, "--dump", dump]
+    sides = [MPIRUN, "-n", "2", *command[3:], "--role", "trainer", ":", "-n", "2", *both[3:], "--role", "worker"]
+    for run in (both, sides):
+        done = subprocess.run(run, capture_output=True, text=True, timeout=50, check=False)
+        ends = {}
+        for rank in sorted(os.listdir(codes)):
+            with open(os.path.join(codes, rank), encoding="utf-8") as stream:
+                ends[int(rank)] = int(stream.read())
+            os.remove(os.path.join(codes, rank))
+        check(ends == {rank: 2 for rank in range(4)}, f"all ranks end with 2: {ends}\n{done.stderr}")
+        lines = [line for line in done.stderr.splitlines() if line.startswith("sluice: ")]
+        check(len(lines) == 1 and "worker-1.safetensors: cannot write" in lines[0], f"one line says what could not be written: {done.stderr}")
+        with open(report, encoding="utf-8") as stream:
+            result = json.load(stream)
+        check(result["status"] == "failed" and result["error"]["rank"] == "worker 1", f"the report names worker 1: {result['error']}")
+
+
 SCENARIOS = {f.__name__: f for f in (moe_directory, moe_experts_cut, llama_directory, single_file, tied_directory, tied_stored_head, biases,
                                      generated_moe, gathered_moe, mapped_resident, mapped_gathered, generated_llama, uneven_experts, unlike_pools_with_expert_map, direct_small_chunks,
-                                     packed_smallest_limits, kernel_format_by_hooks, kernel_format_smallest_limits, two_programs, refused)}
+                                     packed_smallest_limits, kernel_format_by_hooks, kernel_format_smallest_limits, two_programs, refused, dump_refused)}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
