@@ -1,5 +1,6 @@
 #include "runtime/exchange/rank_plan.h"
 
+#include "runtime/exchange/agreement.h"
 #include "runtime/exchange/catalogue_agreement.h"
 #include "runtime/exchange/setup_codec.h"
 
@@ -220,6 +221,13 @@ Result<std::vector<RankPlan>> compile(Bootstrap& bootstrap, const Catalogue& cat
                             "same --model and --set",
                             name, decoded->catalogue_digest, catalogue.digest(), difference));
         }
+        // Slots and staging are made for chunks of the rank's own size.
+        if (decoded->chunk_bytes != options.chunk_bytes) {
+            return invalid_argument(
+                fmt::format("{} has chunks of {} bytes and rank 0 of {}; give all ranks the same --chunk-bytes "
+                            "(SLUICE_CHUNK_BYTES)",
+                            name_of(decoded->input), decoded->chunk_bytes, options.chunk_bytes));
+        }
         inputs.push_back(std::move(decoded->input));
     }
     return Compiler(catalogue, options, std::move(inputs)).run();
@@ -229,8 +237,9 @@ Result<std::vector<RankPlan>> compile(Bootstrap& bootstrap, const Catalogue& cat
 
 Result<RankPlan> compile_rank_plan(Bootstrap& bootstrap, const Catalogue& catalogue, const RankInput& input,
                                    const RouteOptions& options, Deadline deadline) {
-    SLUICE_ASSIGN_OR_RETURN(const auto inputs,
-                            bootstrap.gather(kRouter, encode_input(input, catalogue.digest()), deadline));
+    SLUICE_ASSIGN_OR_RETURN(
+        const auto inputs,
+        bootstrap.gather(kRouter, encode_input(input, catalogue.digest(), options.chunk_bytes), deadline));
     Result<Bootstrap::Blob> received = internal_error("nothing received");
     if (bootstrap.rank() == kRouter) {
         const auto plans = compile(bootstrap, catalogue, options, inputs, deadline);
@@ -244,8 +253,10 @@ Result<RankPlan> compile_rank_plan(Bootstrap& bootstrap, const Catalogue& catalo
         received = receive_answering(bootstrap, kRouter, catalogue, deadline);
     }
     SLUICE_ASSIGN_OR_RETURN(const auto mine, std::move(received));
-    SLUICE_ASSIGN_OR_RETURN(RankPlan plan, decode_rank_plan(mine, input, catalogue, options.chunk_bytes));
-    plan.wire_bytes = static_cast<std::int64_t>(mine.size());
+    auto plan = decode_rank_plan(mine, input, catalogue, options.chunk_bytes);
+    // One rank alone may refuse its part; the others would wait for it in the next collective.
+    SLUICE_RETURN_IF_ERROR(agree_on_status(bootstrap, plan.status(), deadline));
+    plan->wire_bytes = static_cast<std::int64_t>(mine.size());
     return plan;
 }
 

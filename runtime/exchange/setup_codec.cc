@@ -123,11 +123,12 @@ Status decode_status(std::span<const std::byte> bytes) {
     return get(message);
 }
 
-std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalogue_digest) {
+std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalogue_digest, std::int64_t chunk_bytes) {
     wire::RankInputMessage message;
     message.set_trainer(input.trainer);
     message.set_own_rank(input.own_rank);
     message.set_catalogue_digest(catalogue_digest);
+    message.set_chunk_bytes(chunk_bytes);
     put(input.status, *message.mutable_status());
     message.set_mappable_on(input.mappable_on);
     message.set_device_memory(input.device_memory);
@@ -157,6 +158,7 @@ Result<DecodedInput> decode_input(std::span<const std::byte> bytes, const Catalo
     SLUICE_RETURN_IF_ERROR(parse(bytes, message));
     DecodedInput out;
     out.catalogue_digest = message.catalogue_digest();
+    out.chunk_bytes = message.chunk_bytes();
     RankInput& input = out.input;
     input.trainer = message.trainer();
     input.mappable_on = message.mappable_on();

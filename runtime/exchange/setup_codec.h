@@ -23,10 +23,11 @@ Result<Card> decode_card(std::span<const std::byte> bytes);
 std::vector<std::byte> encode_status(const Status& status);
 Status decode_status(std::span<const std::byte> bytes);
 
-std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalogue_digest);
+std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalogue_digest, std::int64_t chunk_bytes);
 struct DecodedInput {
     RankInput input;
     std::uint64_t catalogue_digest = 0;
+    std::int64_t chunk_bytes = 0;
 };
 Result<DecodedInput> decode_input(std::span<const std::byte> bytes, const Catalogue& catalogue);
 

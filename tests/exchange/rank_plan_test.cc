@@ -16,16 +16,17 @@ namespace {
 
 using Plans = std::vector<Result<RankPlan>>;
 
-// Every rank compiles with what `input_of` and `catalogue_of` give it.
+// Every rank compiles with what `input_of`, `catalogue_of` and `route_of` give it.
 Plans compile(int ranks, const std::function<RankInput(int)>& input_of,
-              const std::function<const Catalogue&(int)>& catalogue_of, const RouteOptions& route) {
+              const std::function<const Catalogue&(int)>& catalogue_of,
+              const std::function<RouteOptions(int)>& route_of) {
     const auto bootstraps = in_process_bootstraps(ranks);
     Plans out(static_cast<std::size_t>(ranks), Result<RankPlan>(internal_error("not run")));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
             const auto i = static_cast<std::size_t>(rank);
-            out[i] = compile_rank_plan(*bootstraps[i], catalogue_of(rank), input_of(rank), route,
+            out[i] = compile_rank_plan(*bootstraps[i], catalogue_of(rank), input_of(rank), route_of(rank),
                                        Deadline::after(std::chrono::seconds(20)));
         });
     }
@@ -33,6 +34,11 @@ Plans compile(int ranks, const std::function<RankInput(int)>& input_of,
         thread.join();
     }
     return out;
+}
+
+Plans compile(int ranks, const std::function<RankInput(int)>& input_of,
+              const std::function<const Catalogue&(int)>& catalogue_of, const RouteOptions& route) {
+    return compile(ranks, input_of, catalogue_of, [&route](int) { return route; });
 }
 
 Plans compile(const SetupInputs& inputs, const std::function<RankInput(int)>& input_of) {
@@ -194,6 +200,35 @@ TEST(RankPlanTest, WhatNobodyOwnsIsRefused) {
         return input;
     });
     expect_all_refused(plans, StatusCode::kPlanRefused, {"model.layers.1.self_attn.o_proj.weight"});
+}
+
+TEST(RankPlanTest, OtherChunkSizesAreRefusedNamingTheRank) {
+    const SetupInputs inputs;
+    for (const std::int64_t others : {std::int64_t{512}, std::int64_t{4096}}) {
+        const Plans plans = compile(
+            SetupInputs::kRanks, [&](int rank) { return inputs.input(rank); },
+            [&](int) -> const Catalogue& { return inputs.catalogue; },
+            [&](int rank) {
+                RouteOptions route = inputs.route;
+                route.chunk_bytes = rank < 2 ? route.chunk_bytes : others;
+                return route;
+            });
+        expect_all_refused(plans, StatusCode::kInvalidArgument,
+                           {"worker 0", std::to_string(others), "1024", "--chunk-bytes"});
+    }
+}
+
+// Rank 0 is content with one demand of a replica; the replica that gave none cannot check its route.
+TEST(RankPlanTest, APartThatOneRankAloneRefusesIsRefusedByAll) {
+    const SetupInputs inputs;
+    const Plans plans = compile(inputs, [&](int rank) {
+        RankInput input = inputs.input(rank);
+        if (rank == 4) {
+            input.demand.reset();
+        }
+        return input;
+    });
+    expect_all_refused(plans, StatusCode::kInternal, {"worker 2", "without its demand"});
 }
 
 TEST(RankPlanTest, RanksThatDoNotCountAreRefused) {

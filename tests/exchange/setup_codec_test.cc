@@ -74,9 +74,10 @@ TEST(SetupCodecTest, InputsOfBothSidesComeBack) {
     const SetupInputs inputs;
     const std::uint64_t digest = inputs.catalogue.digest();
     const RankInput trainer = inputs.trainer_input(1);
-    const auto decoded_trainer = decode_input(encode_input(trainer, digest), inputs.catalogue);
+    const auto decoded_trainer = decode_input(encode_input(trainer, digest, 4096), inputs.catalogue);
     ASSERT_TRUE(decoded_trainer.ok()) << decoded_trainer.status().message();
     EXPECT_EQ(decoded_trainer->catalogue_digest, digest);
+    EXPECT_EQ(decoded_trainer->chunk_bytes, 4096);
     EXPECT_TRUE(decoded_trainer->input.trainer);
     EXPECT_EQ(decoded_trainer->input.own_rank, 1);
     EXPECT_EQ(encode_ownership(decoded_trainer->input.ownership), encode_ownership(trainer.ownership));
@@ -90,7 +91,7 @@ TEST(SetupCodecTest, InputsOfBothSidesComeBack) {
     EXPECT_EQ(decoded_trainer->input.gather->demand.groups, trainer.gather->demand.groups);
 
     const RankInput worker = inputs.worker_input(3);
-    const auto decoded_worker = decode_input(encode_input(worker, digest), inputs.catalogue);
+    const auto decoded_worker = decode_input(encode_input(worker, digest, 4096), inputs.catalogue);
     ASSERT_TRUE(decoded_worker.ok()) << decoded_worker.status().message();
     EXPECT_FALSE(decoded_worker->input.trainer);
     EXPECT_EQ(decoded_worker->input.own_rank, 3);
@@ -101,7 +102,7 @@ TEST(SetupCodecTest, InputsOfBothSidesComeBack) {
 
 TEST(SetupCodecTest, OfAnotherCatalogueOnlyTheDigestIsRead) {
     const SetupInputs inputs;
-    const auto decoded = decode_input(encode_input(inputs.worker_input(0), 5), inputs.catalogue);
+    const auto decoded = decode_input(encode_input(inputs.worker_input(0), 5, 4096), inputs.catalogue);
     ASSERT_TRUE(decoded.ok());
     EXPECT_EQ(decoded->catalogue_digest, 5u);
     EXPECT_FALSE(decoded->input.demand);
@@ -187,12 +188,12 @@ TEST(SetupCodecTest, DamagedBytesAreRefusedOrDecodedWithoutHarm) {
     EXPECT_GT(refused, 1000);
     refused = 0;
     damage(
-        encode_input(inputs.trainer_input(0), inputs.catalogue.digest()),
+        encode_input(inputs.trainer_input(0), inputs.catalogue.digest(), 4096),
         [&](std::span<const std::byte> bytes) { refused += !decode_input(bytes, inputs.catalogue).ok(); }, 1000);
     EXPECT_GT(refused, 500);
     refused = 0;
     damage(
-        encode_input(worker, inputs.catalogue.digest()),
+        encode_input(worker, inputs.catalogue.digest(), 4096),
         [&](std::span<const std::byte> bytes) { refused += !decode_input(bytes, inputs.catalogue).ok(); }, 1000);
     EXPECT_GT(refused, 500);
     refused = 0;
