@@ -136,6 +136,7 @@ Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, Resul
     }
     loop_->run_and_wait([&] {
         notes_.assign(addresses.size(), {});
+        losses_.assign(addresses.size(), ok_status());
         links_ = std::make_unique<Links>(*loop_, *transport_, bootstrap.rank(), plan.session, std::move(addresses),
                                          Links::Events{[this](const Message& message) { dispatch(message); },
                                                        [this](int peer, const Status& cause) { lost(peer, cause); }});
@@ -149,7 +150,7 @@ Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, Resul
 }
 
 Status Session::connect(std::vector<int> peers, Deadline deadline) {
-    Status connected;
+    Status failed;
     loop_->run_and_wait([&] {
         if (links_->rank() == 0) {
             for (int rank = 1; rank < links_->size(); ++rank) {
@@ -159,26 +160,37 @@ Status Session::connect(std::vector<int> peers, Deadline deadline) {
             peers.push_back(0);
         }
         for (const int peer : peers) {
-            if (Status status = links_->connect(peer); !status.ok() && connected.ok()) {
-                connected = status.with_context(fmt::format("cannot reach {}", name_of(peer)));
+            if (Status status = links_->connect(peer); !status.ok() && failed.ok()) {
+                failed = status.with_context(fmt::format("cannot reach {}", name_of(peer)));
             }
         }
         // From now on, not from the end of this wait: others may be through with theirs and listen for us.
         coordination_->start_heartbeats();
     });
-    SLUICE_RETURN_IF_ERROR(connected);
     // Set-up only: a peer says hello when it has come as far as this, which no event of ours announces.
     while (true) {
         std::string missing;
+        bool heard = false;
         loop_->run_and_wait([&] {
             for (const int peer : peers) {
                 if (peer != links_->rank() && !links_->greeted(peer)) {
                     missing += (missing.empty() ? "" : ", ") + name_of(peer);
+                    if (failed.ok()) {
+                        failed = losses_[static_cast<std::size_t>(peer)];
+                    }
                 }
             }
+            if (failed.ok()) {
+                failed = coordination_->abort_cause();
+            }
+            // The coordinator tells the others of a failure, which it can once it has opened its own links.
+            heard = links_->rank() == 0 || links_->greeted(0) || links_->lost(0) || !links_->connected(0);
         });
+        if (!failed.ok() && (heard || deadline.passed())) {
+            return failed;
+        }
         if (missing.empty()) {
-            break;
+            return ok_status();
         }
         if (deadline.passed()) {
             return deadline_exceeded(
@@ -186,7 +198,6 @@ Status Session::connect(std::vector<int> peers, Deadline deadline) {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    return ok_status();
 }
 
 void Session::set_flow(FlowId flow, Server* server, PullEngine* engine) {
@@ -235,6 +246,7 @@ void Session::lost(int peer, const Status& cause) {
     const Status named(
         StatusCode::kPeerLost,
         cause.message().starts_with(lost) ? cause.message() : fmt::format("{}: {}", lost, cause.message()), peer);
+    losses_[static_cast<std::size_t>(peer)] = named;
     if (!ending_) {
         log::warning("{}", named.message());
     }

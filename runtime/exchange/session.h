@@ -56,7 +56,8 @@ public:
     /// Collective: exchanges addresses and memory cards. `mine` fails set-up on every rank when it is an error.
     Status exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, Result<MemoryCard> mine, Deadline deadline);
 
-    /// Opens the links to `peers` and to the coordinator and waits until all have said hello. Before it, flows must be set.
+    /// Opens the links to `peers` and to the coordinator and waits until all have said hello, or one of them is lost, or the ranks are told to
+    /// abort. Also after an error the coordinator can be told of it, if it is alive. Before it, flows must be set.
     Status connect(std::vector<int> peers, Deadline deadline);
 
     /// Who handles the messages of a flow; either may be null. Must stay valid until close().
@@ -122,6 +123,7 @@ private:
     std::vector<MemoryCard> cards_;
     std::array<Flow, kFlowCount> flows_;
     std::vector<std::string> notes_;  // on the loop
+    std::vector<Status> losses_;      // by world rank, on the loop
     std::function<void(const Status&)> abort_handler_;
     std::int64_t registrations_ = 0;
     bool ending_ = false;  // on the loop

@@ -9,11 +9,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <semaphore>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace sluice::test {
 namespace {
@@ -397,6 +400,41 @@ TEST(DeviceSync, AnEmulatedLinkIsRefusedWithItsCure) {
     for (const Status& status : statuses) {
         EXPECT_EQ(status.code(), StatusCode::kUnsupported);
         EXPECT_THAT(status.message(), testing::HasSubstr("UCX_CUDA_IPC_ENABLE_GET_ZCOPY"));
+    }
+}
+
+// A rank dies before it has said hello, while another has not come as far as that either.
+TEST(DeviceSync, ARankThatDiesBeforeItsLinksAreOpenIsNamedAtOnce) {
+    constexpr int kDead = 2;
+    for (const int late : {0, 3}) {
+        SCOPED_TRACE(late);
+        const ExpectedLog lost("is lost");
+        BedOptions options = device_options(Where::kBoth, PathChoice::kPacked);
+        options.settings.connect_timeout = std::chrono::seconds(4);  // the dead rank itself waits for so long
+        SyncBed* dying = nullptr;
+        options.open_device = [late, &dying, lanes = options.settings.copy_threads](int rank, bool) {
+            auto device = std::make_unique<HostDevice>(lanes);
+            device->before_compile = [rank, late, &dying, once = false]() mutable {
+                if (rank == kDead) {
+                    dying->fabric().kill(dying->fake_id(rank));
+                } else if (rank == late && !std::exchange(once, true)) {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                }
+                return ok_status();
+            };
+            return device;
+        };
+        SyncBed bed(options);
+        dying = &bed;
+        bed.fabric().allow_device_memory();
+        const std::vector<Status> statuses = bed.try_create();
+        for (const int rank : {0, 1, 3}) {
+            const Status& status = statuses[static_cast<std::size_t>(rank)];
+            EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.message();
+            EXPECT_EQ(status.peer(), kDead) << status.message();
+            EXPECT_THAT(status.message(), testing::HasSubstr("worker 0 is lost"));
+            EXPECT_LT(bed.create_took(rank).count(), 3) << "rank " << rank << " has waited for a link";
+        }
     }
 }
 

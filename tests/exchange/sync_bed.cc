@@ -269,6 +269,7 @@ SyncBed::SyncBed(BedOptions options, Network network)
     link.link_class = expected_class(network);
     fabric_.set_default_link(link);
     fake_ids_.resize(static_cast<std::size_t>(model_.ranks()));
+    create_took_.resize(fake_ids_.size());
     for (int rank = 0; rank < model_.ranks(); ++rank) {
         ranks_.push_back(std::make_unique<BedRank>(options_, model_, rank));
     }
@@ -300,8 +301,10 @@ std::vector<Status> SyncBed::try_create() {
             fake_ids_[place] = opened.id;
             return std::move(opened.transport);
         };
+        const auto begin = std::chrono::steady_clock::now();
         delay_create(rank.world_rank());
         out[place] = rank.create(*bootstraps[place], is_ucx(network_) ? ucx_factory(network_) : fake);
+        create_took_[place] = std::chrono::steady_clock::now() - begin;
     });
     return out;
 }

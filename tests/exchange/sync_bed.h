@@ -18,6 +18,7 @@
 #include "transport/fake/fake_transport.h"
 #include "worker/worker.h"
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -163,7 +164,11 @@ public:
     std::function<void(int world_rank)> delay_create = [](int) {};
     /// By world rank. Whoever wants other options or hooks sets them at the ranks first.
     std::vector<Status> try_create();
-    /// The same, and fails the test when a rank could not.
+    /// How long the last try_create() took a rank, with its delay.
+    [[nodiscard]] std::chrono::duration<double> create_took(int world_rank) const {
+        return create_took_[static_cast<std::size_t>(world_rank)];
+    }
+    /// The same as try_create(), and fails the test when a rank could not.
     void create();
     /// Prepares and syncs every rank that is not in `without`; by world rank (ok for those left out).
     std::vector<Status> try_sync(std::uint64_t version, const std::vector<int>& without = {});
@@ -190,6 +195,7 @@ private:
     Network network_;
     transport::FakeFabric fabric_;
     std::vector<transport::FakeId> fake_ids_;
+    std::vector<std::chrono::duration<double>> create_took_;
     std::vector<std::unique_ptr<BedRank>> ranks_;
     bool closed_ = false;
 };

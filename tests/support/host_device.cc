@@ -62,6 +62,9 @@ Status HostDevice::check_address(const std::byte* data) {
 }
 
 Result<std::unique_ptr<DeviceProgram>> HostDevice::compile(std::span<const DeviceCopy> copies) {
+    if (Status status = before_compile(); !status.ok()) {
+        return status;
+    }
     return std::unique_ptr<DeviceProgram>(
         std::make_unique<Program>(std::vector<DeviceCopy>(copies.begin(), copies.end())));
 }
@@ -161,6 +164,9 @@ Result<Buffer> HostDevice::map(std::span<const std::byte> handle, std::int64_t s
     std::byte* data = nullptr;
     if (handle.size() != sizeof data) {
         return invalid_argument("no handle");
+    }
+    if (Status status = before_map(); !status.ok()) {
+        return status;
     }
     std::memcpy(&data, handle.data(), sizeof data);
     return Buffer::adopt(data, size, MemoryKind::kCuda, keep_bytes);

@@ -39,6 +39,9 @@ public:
     Result<std::vector<std::byte>> share(const std::byte* data) override;
     Result<Buffer> map(std::span<const std::byte> handle, std::int64_t size) override;
 
+    /// Called by compile() and by map(); what they return is what the call returns, unless it is ok.
+    std::function<Status()> before_compile = [] { return ok_status(); };
+    std::function<Status()> before_map = [] { return ok_status(); };
     /// Called before each run and hash; what it returns is what they return, unless it is ok. Any thread.
     std::function<Status()> before_run = [] { return ok_status(); };
     /// Called before each piece of work on a stream, on the stream's own thread; what it returns fails the stream.
