@@ -217,7 +217,8 @@ Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
     return card;
 }
 
-Status Trainer::start(const RankPlan& plan, Deadline deadline) {
+// `peers`: the world ranks of those that it serves or gathers from.
+Status Trainer::make_server(const RankPlan& plan, std::vector<int>& peers) {
     ServedMemory memory;
     for (const WeightSource::Segment& segment : source_.segments()) {
         memory.segments.push_back(segment.data);
@@ -236,7 +237,7 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
     released_ = std::make_unique<GroupEvents>(groups);
     open_task_ = std::make_unique<OpenTask>(*this);
     auto consumers = served_consumers(session_, plan.owner_route, plan.workers);
-    std::vector<int> peers = source_.peers(plan);
+    peers = source_.peers(plan);
     const std::vector<int> consumer_ranks = world_ranks(consumers);
     peers.insert(peers.end(), consumer_ranks.begin(), consumer_ranks.end());
     session_.loop().run_and_wait([&] {
@@ -246,7 +247,17 @@ Status Trainer::start(const RankPlan& plan, Deadline deadline) {
                                                           [this](const Status& cause) { released_->finish(cause); }},
                                            session_.trace());
     });
-    SLUICE_RETURN_IF_ERROR(server_->prepare_device());
+    return server_->prepare_device();
+}
+
+Status Trainer::start(const RankPlan& plan, Deadline deadline) {
+    std::vector<int> peers;
+    const Status made = make_server(plan, peers);
+    if (!made.ok()) {
+        // The others learn of it over the links, so there has to be the one to the coordinator.
+        static_cast<void>(session_.connect({}, deadline));
+        return made;
+    }
     session_.set_flow(FlowId::kSync, server_.get(), nullptr);
     session_.set_abort_handler([this](const Status& cause) {
         const Status aborted(StatusCode::kAborted, cause.message());

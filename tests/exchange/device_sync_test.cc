@@ -403,6 +403,36 @@ TEST(DeviceSync, AnEmulatedLinkIsRefusedWithItsCure) {
     }
 }
 
+// What fails once all have shown their memory, and before there are links.
+TEST(DeviceSync, ARankThatCannotMakeItsPartTellsTheOthersWhy) {
+    enum class Step { kCompile, kMap };
+    for (const auto& [failing, step] : std::vector<std::pair<int, Step>>{
+             {0, Step::kCompile}, {1, Step::kCompile}, {3, Step::kCompile}, {2, Step::kMap}}) {
+        SCOPED_TRACE(failing);
+        BedOptions options =
+            device_options(Where::kBoth, step == Step::kMap ? PathChoice::kMapped : PathChoice::kPacked);
+        options.settings.mapped = step == Step::kMap;
+        options.open_device = [failing = failing, step = step, lanes = options.settings.copy_threads](int rank, bool) {
+            auto device = std::make_unique<HostDevice>(lanes);
+            if (rank == failing) {
+                (step == Step::kMap ? device->before_map : device->before_compile) = [] {
+                    return internal_error("the device is out of order");
+                };
+            }
+            return device;
+        };
+        SyncBed bed(options);
+        bed.fabric().allow_device_memory();
+        const std::vector<Status> statuses = bed.try_create();
+        for (int rank = 0; rank < bed.size(); ++rank) {
+            const Status& status = statuses[static_cast<std::size_t>(rank)];
+            EXPECT_EQ(status.code(), StatusCode::kInternal);
+            EXPECT_THAT(status.message(), testing::HasSubstr("the device is out of order"));
+            EXPECT_LT(bed.create_took(rank).count(), 5) << "rank " << rank << " has waited for a link";
+        }
+    }
+}
+
 // A rank dies before it has said hello, while another has not come as far as that either.
 TEST(DeviceSync, ARankThatDiesBeforeItsLinksAreOpenIsNamedAtOnce) {
     constexpr int kDead = 2;
