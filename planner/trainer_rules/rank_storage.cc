@@ -119,9 +119,7 @@ public:
 
     Result<RankStorage> finish() {
         for (auto& [array, parts] : fused_) {
-            const bool complete =
-                std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.tensor >= 0; });
-            if (complete) {
+            if (is_one_array(parts)) {
                 SLUICE_RETURN_IF_ERROR(add_fused(array, parts));
                 continue;
             }
@@ -140,6 +138,13 @@ public:
     }
 
 private:
+    // All parts are there, and rows of one dtype: an array has one, so parts of others lie in arrays of their own.
+    [[nodiscard]] bool is_one_array(const std::vector<Part>& parts) const {
+        return std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+            return part.tensor >= 0 && parts[0].tensor >= 0 &&
+                   rank_.catalogue[part.tensor].dtype == rank_.catalogue[parts[0].tensor].dtype;
+        });
+    }
     [[nodiscard]] bool megatron() const { return rank_.layout.format == TrainerFormat::kMegatron; }
     [[nodiscard]] int pieces(const ShardRule& rule) const {
         return rule.is_expert() ? rank_.layout.etp : rank_.layout.tp;

@@ -54,6 +54,33 @@ std::string box(const SmallModel& model, const Ownership& owner, const std::stri
     return out;
 }
 
+// No byte of the rank's memory belongs to two regions.
+void expect_regions_apart(const SmallModel& model, const Ownership& owner) {
+    std::vector<char> used(static_cast<std::size_t>(owner.segment_bytes[0]));
+    for (const OwnedRegion& region : owner.regions) {
+        const CatalogueTensor& tensor = model.catalogue[region.tensor];
+        const StridedCopy runs = coalesce(region_copy(region, tensor.shape, size_of(tensor.dtype)));
+        for_each_item(runs, [&](std::int64_t /*src*/, std::int64_t at) {
+            ASSERT_LE(at + runs.item, owner.segment_bytes[0]) << tensor.name;
+            const auto place = used.begin() + at;
+            ASSERT_EQ(std::count(place, place + runs.item, 0), runs.item) << tensor.name << " overlaps";
+            std::fill(place, place + runs.item, 1);
+        });
+    }
+}
+
+// A model some of whose tensors, by the end of their names, are f32.
+SmallModel with_f32(const SmallModel& model, const std::vector<std::string>& endings) {
+    std::vector<CatalogueTensor> tensors(model.catalogue.tensors().begin(), model.catalogue.tensors().end());
+    for (CatalogueTensor& tensor : tensors) {
+        if (std::any_of(endings.begin(), endings.end(),
+                        [&](const std::string& ending) { return tensor.name.ends_with(ending); })) {
+            tensor.dtype = DType::kF32;
+        }
+    }
+    return test::with_bytes(model.config, Catalogue::create(tensors, model.catalogue.groups() - 2).value());
+}
+
 std::vector<std::string> boxes(const SmallModel& model, const std::vector<Ownership>& owners, const std::string& name) {
     std::vector<std::string> out;
     for (const Ownership& owner : owners) {
@@ -218,6 +245,21 @@ TEST(TrainerOwnership, MegatronInterleavesQkvByGroupAndStacksGateAndUp) {
     // 300 rows padded to 512, 256 per rank.
     EXPECT_EQ(box(m, ranks[0], "lm_head.weight"), "0:256,0:8");
     EXPECT_EQ(box(m, ranks[1], "lm_head.weight"), "256:300,0:8");
+}
+
+TEST(TrainerOwnership, MegatronKeepsPartsOfOtherDtypesApart) {
+    for (const char* name : {"Qwen3-0.6B", "Qwen3-30B-A3B"}) {
+        const SmallModel plain = test::small_model(name);
+        for (const char* ending : {"gate_proj.weight", "up_proj.weight", "q_proj.weight", "k_proj.weight"}) {
+            const SmallModel mixed = with_f32(plain, {ending});
+            for (const char* layout : {"tp=1,format=megatron", "tp=2,format=megatron"}) {
+                SCOPED_TRACE(std::string(name) + " " + layout + " " + ending);
+                for (const Ownership& owner : all_ranks(mixed, layout)) {
+                    expect_regions_apart(mixed, owner);
+                }
+            }
+        }
+    }
 }
 
 // Qwen3-235B's heads (64/4) at tp=8: even ranks hold nine query heads, odd ones seven, and k and v.
