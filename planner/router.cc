@@ -78,15 +78,21 @@ private:
     }
 
     // A record of wider elements needs neighbours that lie side by side.
-    Status check_folds(const CatalogueTensor& tensor, const SourceAxes& axes, const TensorGrid::Cell& cell) const {
+    Status check_neighbours(const CatalogueTensor& tensor, const SourceAxes& axes, const TensorGrid::Cell& cell) const {
+        if (axes.elements_per_step == 1) {
+            return ok_status();
+        }
         const int last = static_cast<int>(tensor.shape.size()) - 1;
-        if (axes.elements_per_step > 1 &&
-            std::any_of(cell.owners.begin(), cell.owners.end(),
-                        [last](const auto& owner) { return owner.region->fold.axis == last; })) {
-            return plan_refused(
-                fmt::format("tensor {}: a conversion reads {} elements as one, but an owner folds axis {}; view it as "
-                            "another dtype after it was copied",
-                            tensor.name, axes.elements_per_step, last));
+        for (const auto& owner : cell.owners) {
+            const std::int64_t step = owner.region->strides.back();
+            const bool folds = owner.region->fold.axis == last;
+            if (folds || step != size_of(tensor.dtype)) {
+                return plan_refused(fmt::format(
+                    "tensor {}: a conversion reads {} elements as one, but an owner {} axis {}{}; view it as "
+                    "another dtype after it was copied",
+                    tensor.name, axes.elements_per_step, folds ? "folds" : "keeps those of", last,
+                    folds ? "" : fmt::format(" {} bytes apart", step)));
+            }
         }
         return ok_status();
     }
@@ -177,7 +183,7 @@ private:
                         return missing_range(tensor, axes, part, index_.boxes(record.tensor), request.workers,
                                              request.allowed_owners);
                     }
-                    SLUICE_RETURN_IF_ERROR(check_folds(tensor, axes, owned));
+                    SLUICE_RETURN_IF_ERROR(check_neighbours(tensor, axes, owned));
                     const std::int32_t position = position_[static_cast<std::size_t>(tensor.group)];
                     fragments_[static_cast<std::size_t>(position)].push_back(
                         {d, static_cast<std::int32_t>(r), position, set, &owned, std::move(part)});

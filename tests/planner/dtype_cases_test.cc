@@ -108,6 +108,26 @@ TEST(Cases, D04_NonContiguousSources) {
     EXPECT_EQ(pull(model, {owner}, demand), model.tensors);
 }
 
+// Bytes that are read as wider elements and converted must lie side by side at their owner.
+TEST(Cases, D04_WidenedViewsOfNonContiguousSources) {
+    const SmallModel model = hand_made({{"w", DType::kU8, {4, 8}, 0, {}}});
+    const Demand demand = record(model.catalogue, [](Recorder& r) {
+        r.add_parameter("w", DType::kBF16, {4, 2}).copy_(r.tensor("w").view(DType::kF32).to(DType::kBF16));
+    });
+    Ownership turned;
+    turned.regions = {{0, {0, 0}, {4, 8}, 0, 0, {1, 4}}};
+    turned.segment_bytes = {32};
+    const Status refused = plan_of(model, {turned}, demand).status();
+    EXPECT_EQ(refused.code(), StatusCode::kPlanRefused);
+    EXPECT_THAT(refused.message(), HasSubstr("tensor w: a conversion reads 4 elements as one"));
+    EXPECT_THAT(refused.message(), HasSubstr("4 bytes apart"));
+
+    Ownership apart;  // rows of a wider array
+    apart.regions = {{0, {0, 0}, {4, 8}, 0, 0, {12, 1}}};
+    apart.segment_bytes = {48};
+    EXPECT_EQ(pull(model, {apart}, demand), pull(model, {owner_of_whole(model.catalogue, {"w"})}, demand));
+}
+
 // A tensor without dimensions goes into one element, or into a slot of a vector.
 TEST(Cases, D08_Scalars) {
     const SmallModel model = hand_made({{"one", DType::kF32, {1}, 0, {}}, {"scale", DType::kF32, {}, 0, {}}});
