@@ -64,8 +64,9 @@ private:
 std::uint64_t plan_fingerprint(const Catalogue& catalogue, std::span<const Ownership> owners,
                                std::span<const DemandRequest> demands, const RouteOptions& options) {
     Hasher hash;
-    hash.add(kPlanFormatVersion).add(static_cast<std::int64_t>(catalogue.digest()));
+    hash.add(kPlanFormatVersion).add(kFingerprintVersion).add(static_cast<std::int64_t>(catalogue.digest()));
     hash.add(options.chunk_bytes).add(static_cast<std::int64_t>(options.path));
+    hash.add(options.direct_run).add(options.direct_piece);
     hash.add(static_cast<std::int64_t>(owners.size()));
     for (const Ownership& owner : owners) {
         hash.add(owner.stage).add_all(owner.segment_bytes).add_all(owner.gathered_bytes);

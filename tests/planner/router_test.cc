@@ -303,6 +303,12 @@ TEST(Route, IsDeterministicAndFingerprintsWhatDecidesIt) {
     }
     std::set<std::uint64_t> prints{a->fingerprint};
     EXPECT_TRUE(prints.insert(route(model.catalogue, world->owners, world->requests, {1 << 20})->fingerprint).second);
+    EXPECT_TRUE(
+        prints.insert(route(model.catalogue, world->owners, world->requests, {.direct_run = 1 << 10})->fingerprint)
+            .second);
+    EXPECT_TRUE(
+        prints.insert(route(model.catalogue, world->owners, world->requests, {.direct_piece = 1 << 10})->fingerprint)
+            .second);
     const auto other = make_world(model, "tp=4,ep=4", "tp=2,dp=2,ep=on");
     EXPECT_TRUE(prints.insert(route(model.catalogue, other->owners, other->requests, {})->fingerprint).second);
     World changed = *world;
