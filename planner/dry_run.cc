@@ -12,8 +12,8 @@ Result<Demand> dry_run(const Catalogue& catalogue, const ModelConfig& config, co
         return invalid_argument(fmt::format("pool rank {} is not in [0, {})", pool_rank, layout.pool_size()));
     }
     Recorder recorder(catalogue);
-    LoadContext context(recorder, config, layout, pool_rank);
     try {
+        LoadContext context(recorder, config, layout, pool_rank);
         loader(context);
         context.check_expert_map_used();
     } catch (const RecordingRefused& refused) {

@@ -147,15 +147,25 @@ bool ModelConfig::flag_or(std::string_view key, bool fallback) const {
     return value != nullptr && value->is_boolean() ? value->get<bool>() : fallback;
 }
 
-DType ModelConfig::dtype() const {
+Result<DType> ModelConfig::dtype() const {
     for (const char* key : {"torch_dtype", "dtype"}) {
         const Json* value = find(key);
-        if (value == nullptr || !value->is_string()) {
+        if (value == nullptr || value->is_null() || *value == "auto") {
             continue;
         }
-        if (const std::optional<DType> parsed = parse_torch_dtype(value->get_ref<const std::string&>())) {
-            return *parsed;
+        if (value->is_string()) {
+            if (const std::optional<DType> parsed = parse_torch_dtype(value->get_ref<const std::string&>())) {
+                return *parsed;
+            }
         }
+        std::string known;
+        for (int i = 0; i < kDTypeCount; ++i) {
+            if (is_floating(static_cast<DType>(i))) {
+                known += fmt::format("{}{}", known.empty() ? "" : ", ", torch_name(static_cast<DType>(i)));
+            }
+        }
+        return invalid_argument(fmt::format("config of {}: {} is {}, which is no dtype; known are {}", architecture_,
+                                            key, value->dump(-1, ' ', false, Json::error_handler_t::replace), known));
     }
     return DType::kBF16;
 }

@@ -34,8 +34,9 @@ public:
     /// For keys that may be missing or null; a value of another type counts as missing (checkpoint_catalogue refuses it).
     [[nodiscard]] std::int64_t integer_or(std::string_view key, std::int64_t fallback) const;
     [[nodiscard]] bool flag_or(std::string_view key, bool fallback) const;
-    /// The worker's dtype: torch_dtype or dtype, else bf16.
-    [[nodiscard]] DType dtype() const;
+    /// The worker's dtype: torch_dtype or dtype; bf16 where neither is there or says more than "auto". Invalid argument for a name that is
+    /// not known.
+    [[nodiscard]] Result<DType> dtype() const;
 
 private:
     nlohmann::json config_;

@@ -12,8 +12,20 @@ std::int64_t Split::piece(std::int64_t size, std::string_view what) const {
     return size / count;
 }
 
+namespace {
+
+DType dtype_of(const ModelConfig& config) {
+    const Result<DType> dtype = config.dtype();
+    if (!dtype.ok()) {
+        throw RecordingRefused(dtype.status());
+    }
+    return *dtype;
+}
+
+}  // namespace
+
 LoadContext::LoadContext(Recorder& recorder, const ModelConfig& config, const WorkerLayout& layout, int pool_rank)
-    : recorder_(recorder), config_(config), layout_(layout), pool_rank_(pool_rank), dtype_(config.dtype()) {}
+    : recorder_(recorder), config_(config), layout_(layout), pool_rank_(pool_rank), dtype_(dtype_of(config)) {}
 
 std::int64_t LoadContext::integer(std::string_view key) const {
     const Result<std::int64_t> value = config_.integer(key);

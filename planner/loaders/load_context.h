@@ -28,6 +28,7 @@ struct Split {
 /// RecordingRefused, so that a loader reads as a list of what it does.
 class LoadContext {
 public:
+    /// Refuses a config whose dtype is not known.
     LoadContext(Recorder& recorder, const ModelConfig& config, const WorkerLayout& layout, int pool_rank);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }

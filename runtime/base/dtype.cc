@@ -52,6 +52,7 @@ std::int64_t size_of(DType dtype) { return row(dtype).size; }
 bool is_floating(DType dtype) { return row(dtype).floating; }
 std::string_view to_string(DType dtype) { return row(dtype).name; }
 std::string_view safetensors_name(DType dtype) { return row(dtype).safetensors; }
+std::string_view torch_name(DType dtype) { return row(dtype).torch; }
 
 std::optional<DType> parse_dtype(std::string_view name) {
     return find([name](const DTypeRow& r) { return r.name == name || r.catalogue == name; });

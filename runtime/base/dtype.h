@@ -40,5 +40,6 @@ std::optional<DType> parse_dtype(std::string_view name);
 std::optional<DType> parse_safetensors_dtype(std::string_view name);
 /// Accepts the spellings of config.json's `torch_dtype`: "bfloat16", "float32", ...
 std::optional<DType> parse_torch_dtype(std::string_view name);
+std::string_view torch_name(DType dtype);
 
 }  // namespace sluice

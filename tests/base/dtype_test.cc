@@ -43,6 +43,7 @@ TEST(DTypeTest, SpellingsOfCataloguesAndConfigs) {
     EXPECT_EQ(parse_dtype("fp32"), DType::kF32);
     EXPECT_EQ(parse_dtype("fp8_e4m3"), DType::kF8E4M3);
     EXPECT_EQ(parse_torch_dtype("bfloat16"), DType::kBF16);
+    EXPECT_EQ(torch_name(DType::kBF16), "bfloat16");
     EXPECT_EQ(parse_torch_dtype("float16"), DType::kF16);
     EXPECT_EQ(parse_safetensors_dtype("F8_E5M2"), DType::kF8E5M2);
     EXPECT_EQ(parse_safetensors_dtype("bf16"), std::nullopt);

@@ -81,7 +81,7 @@ TEST(ModelConfig, UndottedKeysMeanTheTextModel) {
     EXPECT_EQ(c.json()["vision_config"]["hidden_size"], 12);
     EXPECT_EQ(c.json()["hidden_size"], 1);
     EXPECT_EQ(c.integer("num_hidden_layers").value(), 2);
-    EXPECT_EQ(c.dtype(), DType::kF32);
+    EXPECT_EQ(c.dtype().value(), DType::kF32);
 }
 
 TEST(ModelConfig, IntegersArePositive) {
@@ -93,9 +93,18 @@ TEST(ModelConfig, IntegersArePositive) {
 }
 
 TEST(ModelConfig, WorkerDtype) {
-    EXPECT_EQ(config("{}").dtype(), DType::kBF16);
-    EXPECT_EQ(config(R"({"torch_dtype": "float16"})").dtype(), DType::kF16);
-    EXPECT_EQ(config(R"({"dtype": "float32"})").dtype(), DType::kF32);
+    EXPECT_EQ(config("{}").dtype().value(), DType::kBF16);
+    EXPECT_EQ(config(R"({"torch_dtype": null})").dtype().value(), DType::kBF16);
+    EXPECT_EQ(config(R"({"torch_dtype": "auto"})").dtype().value(), DType::kBF16);
+    EXPECT_EQ(config(R"({"torch_dtype": "auto", "dtype": "float16"})").dtype().value(), DType::kF16);
+    EXPECT_EQ(config(R"({"torch_dtype": "float16"})").dtype().value(), DType::kF16);
+    EXPECT_EQ(config(R"({"dtype": "float32"})").dtype().value(), DType::kF32);
+    for (const char* bad : {R"("fp16")", R"("")", R"("two\nlines")", "16"}) {
+        const Status status = config((std::string(R"({"torch_dtype": )") + bad + "}").c_str()).dtype().status();
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad;
+        EXPECT_THAT(status.message(), HasSubstr(bad));
+        EXPECT_THAT(status.message(), HasSubstr("known are float64, float32, float16, bfloat16, float8_e4m3fn"));
+    }
 }
 
 TEST(BuiltinModels, UnknownNamesListNearOnes) {
