@@ -23,4 +23,13 @@ Split scale_split(const Split& split, std::int64_t size, std::int64_t block, con
     return split;
 }
 
+void check_merged_part(std::int64_t rows, std::int64_t block, const std::string& parameter) {
+    if (rows % block != 0) {
+        refuse(
+            fmt::format("parameter {}: a part of {} rows ends inside a scale block of {} that it would share with the "
+                        "next part; merged parts need multiples of {}",
+                        parameter, rows, block, block));
+    }
+}
+
 }  // namespace sluice::rules

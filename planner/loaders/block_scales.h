@@ -17,4 +17,8 @@ std::int64_t scale_block(const LoadContext& load);
 /// need another scale than the checkpoint has.
 Split scale_split(const Split& split, std::int64_t size, std::int64_t block, const std::string& parameter);
 
+/// Refuses a part of a merged weight that others follow and whose `rows` end inside a block: the block would hold rows of two parts,
+/// which have a scale each.
+void check_merged_part(std::int64_t rows, std::int64_t block, const std::string& parameter);
+
 }  // namespace sluice::rules

@@ -128,6 +128,7 @@ void routed_experts(LoadContext& load, const RoutedExperts& experts) {
     if (scaled) {
         const std::int64_t block = scale_block(load);
         scale_split(share.width, experts.width, block, w13_name);
+        check_merged_part(width, block, w13_name);
         const auto blocks = [block](std::int64_t size) { return ceil_div(size, block); };
         const std::int64_t in = blocks(experts.hidden);
         load_slots(load, experts, share,

@@ -77,7 +77,13 @@ void column_parts(LoadContext& load, const std::string& module, std::span<const 
         load_suffix(
             ".weight_scale_inv", DType::kF32,
             [&](const LinearPart& part) { return Dims{ceil_div(part.out, block), ceil_div(in, block)}; },
-            [&](const LinearPart& part) { return scale_split(part.split, part.out, block, module + ".weight"); });
+            [&](const LinearPart& part) {
+                const Split split = scale_split(part.split, part.out, block, module + ".weight");
+                if (&part != &parts.back()) {
+                    check_merged_part(part.out / split.count, block, module + ".weight");
+                }
+                return split;
+            });
     }
 }
 

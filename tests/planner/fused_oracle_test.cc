@@ -163,7 +163,7 @@ TEST(LoaderOracle, GptOss) {
 TEST(LoaderOracle, BlockScales) {
     const ModelConfig config = make_config("DeepseekV3ForCausalLM", R"({"hidden_size": 8, "intermediate_size": 8,
         "moe_intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4,
-        "vocab_size": 64, "n_routed_experts": 2, "n_shared_experts": 1, "first_k_dense_replace": 0, "q_lora_rank": 6,
+        "vocab_size": 64, "n_routed_experts": 2, "n_shared_experts": 1, "first_k_dense_replace": 0, "q_lora_rank": 8,
         "kv_lora_rank": 4, "qk_nope_head_dim": 2, "qk_rope_head_dim": 2, "v_head_dim": 2, "tie_word_embeddings": false,
         "quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}})");
     const Catalogue catalogue = checkpoint_catalogue(config, WeightForm::kPublished).value();
@@ -185,9 +185,9 @@ TEST(LoaderOracle, BlockScales) {
         };
         const DType f8 = DType::kF8E4M3;
         const DType f32 = DType::kF32;
-        first("self_attn.fused_qkv_a_proj.weight", {12, 8}, f8);
-        first("self_attn.fused_qkv_a_proj.weight_scale_inv", {4, 2}, f32);  // 6 rows give 2, 6 rows give 2
-        EXPECT_EQ(first("self_attn.q_b_proj.weight", {8, 6}, f8).byte, rank * 8 * 6);
+        first("self_attn.fused_qkv_a_proj.weight", {14, 8}, f8);
+        first("self_attn.fused_qkv_a_proj.weight_scale_inv", {4, 2}, f32);  // 8 rows give 2, 6 rows give 2
+        EXPECT_EQ(first("self_attn.q_b_proj.weight", {8, 8}, f8).byte, rank * 8 * 8);
         EXPECT_EQ(first("self_attn.q_b_proj.weight_scale_inv", {2, 2}, f32).byte, rank * 2 * 2 * 4);
         EXPECT_EQ(first("self_attn.o_proj.weight_scale_inv", {2, 1}, f32).byte, rank * 4);
         EXPECT_EQ(first("mlp.experts.w13_weight_scale_inv", {2, 2, 2}, f32).byte, rank * 2 * 4);

@@ -15,6 +15,7 @@
 namespace sluice::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -149,6 +150,23 @@ TEST(Traps, Fp8CutsKeepWholeBlocks) {
     EXPECT_EQ(slices(m, demand, "0.self_attn.fused_qkv_a_proj.weight_scale_inv").back(),
               "self_attn.kv_a_proj_with_mqa.weight_scale_inv 0-4,0-55 -> 12-16,0-55");
     EXPECT_THAT(refusal(m, {.tp = 32}), HasSubstr("scale block of 128"));
+}
+
+// Two parts of a merged weight do not share a scale block, on one rank either; the last one may end inside a block.
+TEST(Traps, Fp8MergedPartsAreWholeBlocks) {
+    const auto published = [](const char* key, const char* value) {
+        ModelConfig config = model("DeepSeek-V3", 4).config;
+        EXPECT_TRUE(config.set(key, value).ok());
+        return make_model(std::move(config), WeightForm::kPublished);
+    };
+    EXPECT_THAT(refusal(published("intermediate_size", "18500"), {.tp = 1}),
+                AllOf(HasSubstr("0.mlp.gate_up_proj.weight: a part of 18500 rows"), HasSubstr("multiples of 128")));
+    EXPECT_THAT(refusal(published("moe_intermediate_size", "2000"), {.dp = 2, .ep = true}),
+                HasSubstr("experts.w13_weight: a part of 2000 rows"));
+    EXPECT_THAT(refusal(published("q_lora_rank", "1500"), {.tp = 1}),
+                HasSubstr("fused_qkv_a_proj.weight: a part of 1500 rows"));
+    run(published("intermediate_size", "18560"), {.tp = 1}, 0);
+    run(published("kv_lora_rank", "500"), {.tp = 1}, 0);
 }
 
 // Trap 15: latent attention has its first projections whole on every rank.
