@@ -42,7 +42,13 @@ bool is_any(std::string_view value, std::initializer_list<std::string_view> name
 
 // Column-parallel by rows, row-parallel by columns with its bias whole; `weight_shape` is the weight's own shape.
 ShardRule linear_rule(const HeadCounts& heads, const NameParts& parts, const Dims& weight_shape) {
+    if (parts.attribute == "sinks") {
+        return units_rule(0, heads.query);
+    }
     const bool bias = parts.attribute == "bias";
+    if (!bias && parts.attribute != "weight") {
+        return {};  // beside a weight, in no way that is known to be cut with it
+    }
     if (is_any(parts.module, {"q_proj", "q_b_proj", "kv_b_proj"})) {
         return units_rule(0, heads.query);
     }
@@ -57,9 +63,6 @@ ShardRule linear_rule(const HeadCounts& heads, const NameParts& parts, const Dim
     }
     if (is_any(parts.module, {"down_proj", "w2"})) {
         return bias ? ShardRule() : units_rule(1, weight_shape.size() < 2 ? 0 : weight_shape[1]);
-    }
-    if (parts.attribute == "sinks") {
-        return units_rule(0, heads.query);
     }
     return {};
 }

@@ -346,6 +346,31 @@ TEST(TrainerOwnership, FusedExpertsOfTransformersAreOutputMajor) {
     EXPECT_EQ(regions_of(m, megatron[1], experts + "down_proj")[0]->strides, (Dims{16 * 4, 4, 2}));
 }
 
+// Checkpoints have more beside a weight than loaders read: scales of a KV cache, of activations.
+TEST(TrainerOwnership, WhatIsBesideAWeightIsWhole) {
+    const SmallModel plain = test::small_model("Qwen3-30B-A3B");
+    std::vector<CatalogueTensor> tensors(plain.catalogue.tensors().begin(), plain.catalogue.tensors().end());
+    const std::string layer = "model.layers.0.";
+    const std::vector<std::string> names{layer + "self_attn.k_proj.k_scale", layer + "self_attn.v_proj.v_scale",
+                                         layer + "self_attn.o_proj.input_scale",
+                                         layer + "mlp.experts.0.down_proj.input_scale"};
+    for (const Dims& shape : {Dims{}, Dims{1}}) {
+        for (const std::string& name : names) {
+            tensors.resize(plain.catalogue.size());
+            tensors.push_back({name, DType::kF32, shape, 0, {}});
+            const SmallModel m =
+                test::with_bytes(plain.config, Catalogue::create(tensors, plain.catalogue.groups() - 2).value());
+            for (const char* layout : {"tp=2", "tp=2,etp=2,format=megatron", "fsdp=2"}) {
+                const auto ranks = all_ranks(m, layout);
+                ASSERT_FALSE(ranks.empty()) << name << " " << layout;
+                const auto regions = regions_of(m, ranks[0], name);
+                ASSERT_EQ(regions.size(), 1U) << name << " " << layout;
+                EXPECT_EQ(regions[0]->end, shape) << name << " " << layout;
+            }
+        }
+    }
+}
+
 TEST(TrainerOwnership, RefusesWhatCannotBeCut) {
     const SmallModel m = test::small_model("Qwen3-30B-A3B");
     const auto refusal = [&](const char* layout) {
