@@ -43,24 +43,28 @@ Result<BuiltPlan> build_plan(const Model& model, const PlanRequest& request, con
         }
         built.workers += layout.world_size();
     }
+    std::vector<int> mapped_owners;
+    if (request.route.path == RouteOptions::PathChoice::kMapped) {
+        // On one host, that is what it means; where ranks will run is not known here.
+        mapped_owners.resize(built.owners.size());
+        std::iota(mapped_owners.begin(), mapped_owners.end(), 0);
+    }
     std::vector<DemandRequest> requests;
     std::vector<const Demand*> demands;
     for (std::size_t i = 0; i < built.demands.size(); ++i) {
-        requests.push_back({.demand = &built.demands[i], .workers = workers_of_demand[i], .allowed_owners = {}});
+        requests.push_back({.demand = &built.demands[i],
+                            .workers = workers_of_demand[i],
+                            .allowed_owners = {},
+                            .mapped_owners = mapped_owners});
         demands.push_back(&built.demands[i]);
-    }
-    if (request.route.path == RouteOptions::PathChoice::kMapped) {
-        // On one host, that is what it means; where ranks will run is not known here.
-        for (DemandRequest& demand : requests) {
-            demand.mapped_owners.resize(built.owners.size());
-            std::iota(demand.mapped_owners.begin(), demand.mapped_owners.end(), 0);
-        }
     }
     if (before != nullptr) {
         std::vector<DemandRequest> old_requests;
         for (std::size_t i = 0; i < before->demands.size(); ++i) {
-            old_requests.push_back(
-                {.demand = &before->demands[i], .workers = before->plan.routes[i].workers, .allowed_owners = {}});
+            old_requests.push_back({.demand = &before->demands[i],
+                                    .workers = before->plan.routes[i].workers,
+                                    .allowed_owners = {},
+                                    .mapped_owners = mapped_owners});
         }
         SLUICE_ASSIGN_OR_RETURN(
             Replan changed, replan(model.catalogue, built.owners, old_requests, before->plan, requests, request.route));

@@ -205,6 +205,7 @@ KeptRoute kept_route(const Route& old_route, const Change& change) {
 Status check_same_workers(std::span<const DemandRequest> before, std::span<const DemandRequest> after) {
     const auto same = [](const DemandRequest& a, const DemandRequest& b) {
         return a.workers == b.workers && a.allowed_owners == b.allowed_owners && a.self == b.self &&
+               a.mapped_owners == b.mapped_owners &&
                std::equal(a.demand->parameters.begin(), a.demand->parameters.end(), b.demand->parameters.begin(),
                           b.demand->parameters.end(), [](const Parameter& x, const Parameter& y) {
                               return x.name == y.name && x.dtype == y.dtype && x.shape == y.shape;
@@ -213,7 +214,7 @@ Status check_same_workers(std::span<const DemandRequest> before, std::span<const
     const auto differs = std::mismatch(before.begin(), before.end(), after.begin(), after.end(), same);
     if (before.size() != after.size() || differs.first != before.end()) {
         return plan_refused(
-            fmt::format("demand {} of {} has other parameters or workers than in the old plan with {}; "
+            fmt::format("demand {} of {} has other parameters, workers or mapped owners than in the old plan with {}; "
                         "only an expert map may change, plan from scratch",
                         differs.second - after.begin(), after.size(), before.size()));
     }

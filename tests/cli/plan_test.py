@@ -76,26 +76,30 @@ def test_direct_run():
     # Columns of the experts' second weights (768 B) and of the attention output (4 KiB), and norms beside them.
     hidden, head, experts, expert = 2048, 128, 128, 768
     columns = {"w2": 2 * experts * hidden * expert, "o_proj": 2 * 32 * head * hidden}
-    packed = {}
+    packed, digests = {}, set()
     for run_bytes in ("1K", "4K", "64K"):
         os.environ["SLUICE_DIRECT_RUN_BYTES"] = run_bytes
-        packed[run_bytes] = plan(*arguments)["bytes"]["by_path"]["packed"]
+        result = plan(*arguments)
+        packed[run_bytes] = result["bytes"]["by_path"]["packed"]
+        digests.add(result["digest"])
     del os.environ["SLUICE_DIRECT_RUN_BYTES"]
     check(packed["1K"] // 2**20 == columns["w2"] // 2**20, f"runs of 768 B are packed, those of 4 KiB read: {packed}")
     check(packed["4K"] - packed["1K"] < 2**20, f"runs of 4 KiB are no shorter than 4 KiB: {packed}")
     check(packed["64K"] - packed["1K"] >= columns["o_proj"], f"runs of 4 KiB are packed by default: {packed}")
+    check(len(digests) == 3, f"plans of other settings have other digests: {digests}")
 
 
 def test_errors():
     base = ("plan", "--model", "Qwen3-8B", "--trainer", "tp=2", "--worker", "tp=2")
     for arguments in (("plan", "--model", "Qwen3-8", "--trainer", "tp=1", "--worker", "tp=1"), ("plan", "--trainer", "tp=1", "--worker", "tp=1"),
                       (*base, "--set", "no_such_key=1"), (*base, "--set", "hidden_size=wide"), (*base, "--set", "hidden_size=-1"),
-                      (*base, "--set", "hidden_size"), (*base, "--chunk-bytes", "4X"), (*base, "--path", "none"), (*base, "--cluster", "nodes=2"),
+                      (*base, "--set", "hidden_size"), (*base, "--set", "torch_dtype=fp16"), (*base, "--chunk-bytes", "4X"), (*base, "--path", "none"), (*base, "--cluster", "nodes=2"),
                       (*base, "--json", "/no/such/directory/file.json"), (*base, "--explain", "0"), (*base, "--explain", "9:model.norm.weight"),
                       (*base, "--explain", "0:model.norm.wait"), (*base, "--diff", "/no/such/file"), ("plan", "--model", "Qwen3-8B", "--trainer", "tp=0", "--worker", "tp=1"),
                       ("plan", "--model", "Qwen3-8B", "--trainer", "tp=1", "--worker", "xp=1"), ("nonsense",), (), ("inspect", "/no/such/file"),
                       ("inspect", MODELS + "/Qwen3-8B.json"), ("plan", "--model", "/dev/null", "--trainer", "tp=1", "--worker", "tp=1")):
         run(*arguments, code=2)
+    run(*base, "--set", "torch_dtype=auto")
     run("plan", "--model", "Qwen3-8B", "--trainer", "tp=1", "--worker", "tp=3", code=3)
     check("Qwen3-8B" in run("plan", "--model", "qwen3_8b", "--trainer", "tp=1", "--worker", "tp=1", code=2).stderr, "a near name is suggested")
 
@@ -149,7 +153,7 @@ def test_expert_map(directory):
     base = ("--model", "Qwen3-30B-A3B", "--set", "num_hidden_layers=3", "--set", "num_experts=8", "--set", "hidden_size=64",
             "--set", "moe_intermediate_size=32", "--set", "vocab_size=256", "--trainer", "tp=2,dp=2,ep=2")
     pool = ("--worker", "tp=4,ep=on,redundant=4")
-    files = {name: os.path.join(directory, name) for name in ("a.json", "b.json", "a.bin", "b.bin", "bad.json")}
+    files = {name: os.path.join(directory, name) for name in ("a.json", "b.json", "a.bin", "b.bin", "mapped.bin", "bad.json")}
     initial = [slot % 8 for slot in range(12)]
     moved = [initial[7], *initial[1:7], initial[0], *initial[8:]]
     for name, slots in (("a.json", initial), ("b.json", moved), ("bad.json", initial[:-1])):
@@ -167,6 +171,11 @@ def test_expert_map(directory):
     check([w["bytes"] for w in scratch["worker_ranks"]] == [w["bytes"] for w in replanned["worker_ranks"]], "the same bytes for each worker")
     text = run("inspect", files["b.bin"], "--explain", "0:model.layers.1.mlp.experts.w2_weight").stdout
     check("[0:1, 0:64, 0:32]  <-  model.layers.1.mlp.experts.7.down_proj.weight" in text, f"slot 0 holds expert 7: {text}")
+    on_host = (*base, *pool, "--path", "mapped", "--expert-map")
+    run("plan", *on_host, files["a.json"], "--save", files["mapped.bin"])
+    scratch, replanned = plan(*on_host, files["b.json"]), plan(*on_host, files["b.json"], "--replan", files["mapped.bin"])
+    check(scratch["digest"] == replanned["digest"] and scratch["bytes"] == replanned["bytes"], "mapped owners stay mapped")
+    run("plan", *base, *pool, "--expert-map", files["b.json"], "--replan", files["mapped.bin"], code=3)
     run("plan", *base, *pool, "--expert-map", files["bad.json"], code=2)
     run("plan", *base, *pool, "--expert-map", "1:" + files["a.json"], code=2)
     run("plan", *base, *pool, *pool, "--expert-map", files["a.json"], code=2)

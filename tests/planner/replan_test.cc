@@ -243,6 +243,13 @@ TEST(Replanning, AnOldPlanIsRefusedByItsFingerprint) {
     const World other(model, "tp=2", "tp=2,ep=on,redundant=2");
     EXPECT_THAT(replan(model.catalogue, before.owners, before.requests, plan, other.requests, {}).status().message(),
                 HasSubstr("plan from scratch"));
+    World mapped = after;
+    for (std::size_t d = 0; d < mapped.requests.size(); ++d) {
+        mapped.requests[d].demand = &mapped.demands[d];
+        mapped.requests[d].mapped_owners = {0, 1};
+    }
+    EXPECT_THAT(replan(model.catalogue, before.owners, before.requests, plan, mapped.requests, {}).status().message(),
+                HasSubstr("plan from scratch"));
 }
 
 }  // namespace
