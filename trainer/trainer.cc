@@ -217,8 +217,8 @@ Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
     return card;
 }
 
-// `peers`: the world ranks of those that it serves or gathers from.
-Status Trainer::make_server(const RankPlan& plan, std::vector<int>& peers) {
+// Gives the world ranks of those that it serves or gathers from.
+Result<std::vector<int>> Trainer::make_server(const RankPlan& plan) {
     ServedMemory memory;
     for (const WeightSource::Segment& segment : source_.segments()) {
         memory.segments.push_back(segment.data);
@@ -237,7 +237,7 @@ Status Trainer::make_server(const RankPlan& plan, std::vector<int>& peers) {
     released_ = std::make_unique<GroupEvents>(groups);
     open_task_ = std::make_unique<OpenTask>(*this);
     auto consumers = served_consumers(session_, plan.owner_route, plan.workers);
-    peers = source_.peers(plan);
+    std::vector<int> peers = source_.peers(plan);
     const std::vector<int> consumer_ranks = world_ranks(consumers);
     peers.insert(peers.end(), consumer_ranks.begin(), consumer_ranks.end());
     session_.loop().run_and_wait([&] {
@@ -247,24 +247,19 @@ Status Trainer::make_server(const RankPlan& plan, std::vector<int>& peers) {
                                                           [this](const Status& cause) { released_->finish(cause); }},
                                            session_.trace());
     });
-    return server_->prepare_device();
+    SLUICE_RETURN_IF_ERROR(server_->prepare_device());
+    return peers;
 }
 
 Status Trainer::start(const RankPlan& plan, Deadline deadline) {
-    std::vector<int> peers;
-    const Status made = make_server(plan, peers);
-    if (!made.ok()) {
-        // The others learn of it over the links, so there has to be the one to the coordinator.
-        static_cast<void>(session_.connect({}, deadline));
-        return made;
-    }
+    const Result<std::vector<int>> peers = make_server(plan);
     session_.set_flow(FlowId::kSync, server_.get(), nullptr);
     session_.set_abort_handler([this](const Status& cause) {
         const Status aborted(StatusCode::kAborted, cause.message());
         released_->finish(aborted);
         source_.abort(aborted);
     });
-    SLUICE_RETURN_IF_ERROR(session_.connect(std::move(peers), deadline));
+    SLUICE_RETURN_IF_ERROR(session_.connect(peers, deadline));
     return source_.start(session_);
 }
 

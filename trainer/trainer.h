@@ -78,7 +78,7 @@ private:
     Trainer(Session& session, WeightSource& source, const Options& options);
     Result<MemoryCard> prepare(const RankPlan& plan);
     Status make_gather_buffers(bool staged);
-    Status make_server(const RankPlan& plan, std::vector<int>& peers);
+    Result<std::vector<int>> make_server(const RankPlan& plan);
     Status start(const RankPlan& plan, Deadline deadline);
     Status serve(std::uint64_t version, Deadline deadline);
     void stop_serving();

@@ -199,8 +199,8 @@ Status Worker::prepare_layers(const Catalogue& catalogue, const Demand& demand, 
     return ok_status();
 }
 
-// `peers`: the world ranks of the owners.
-Status Worker::make_engine(const ParameterStore& store, std::vector<int>& peers) {
+// Gives the world ranks of the owners.
+Result<std::vector<int>> Worker::make_engine(const ParameterStore& store) {
     const RankPlan& plan = session_.plan();
     SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners,
                             pull_owners(session_, plan.route, FlowId::kSync, session_.links().rank(), {}));
@@ -234,7 +234,7 @@ Status Worker::make_engine(const ParameterStore& store, std::vector<int>& peers)
     pull.closed_groups = layers_->groups();
     pull.device = device_;
     pull.device_wire = !plan.staged;
-    peers = world_ranks(owners);
+    std::vector<int> peers = world_ranks(owners);
     session_.loop().run_and_wait([&] {
         engine_ = std::make_unique<PullEngine>(
             session_.loop(), session_.links(), session_.copy_threads(), FlowId::kSync, plan.route, std::move(owners),
@@ -242,19 +242,14 @@ Status Worker::make_engine(const ParameterStore& store, std::vector<int>& peers)
             PullEngine::Events{[this](GroupId group) { landed_->group_done(group); },
                                [this](const Status& status) { landed_->finish(status); }});
     });
-    return engine_->prepare_device();
+    SLUICE_RETURN_IF_ERROR(engine_->prepare_device());
+    return peers;
 }
 
 Status Worker::start(const ParameterStore& store, Deadline deadline) {
-    std::vector<int> peers;
-    const Status made = make_engine(store, peers);
-    if (!made.ok()) {
-        // The others learn of it over the links, so there has to be the one to the coordinator.
-        static_cast<void>(session_.connect({}, deadline));
-        return made;
-    }
+    const Result<std::vector<int>> peers = make_engine(store);
     session_.set_flow(FlowId::kSync, nullptr, engine_.get());
-    SLUICE_RETURN_IF_ERROR(session_.connect(std::move(peers), deadline));
+    SLUICE_RETURN_IF_ERROR(session_.connect(peers, deadline));
     Status opened;
     session_.loop().run_and_wait([&] { opened = engine_->open_keys(); });
     return opened;

@@ -113,7 +113,7 @@ private:
                                const RankPlan& plan);
     Status prepare_layers(const Catalogue& catalogue, const Demand& demand, const ParameterStore& store,
                           const RankPlan& plan);
-    Status make_engine(const ParameterStore& store, std::vector<int>& peers);
+    Result<std::vector<int>> make_engine(const ParameterStore& store);
     Status start(const ParameterStore& store, Deadline deadline);
     Status take_turn(void* stream, Deadline deadline);
     Status pull(std::uint64_t version, Deadline deadline);

@@ -149,7 +149,12 @@ Status Session::exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, Resul
     return bootstrap.barrier(deadline);
 }
 
-Status Session::connect(std::vector<int> peers, Deadline deadline) {
+Status Session::connect(const Result<std::vector<int>>& peers, Deadline deadline) {
+    const Status connected = open_links(peers.ok() ? *peers : std::vector<int>(), deadline);
+    return peers.ok() ? connected : peers.status();
+}
+
+Status Session::open_links(std::vector<int> peers, Deadline deadline) {
     Status failed;
     loop_->run_and_wait([&] {
         if (links_->rank() == 0) {

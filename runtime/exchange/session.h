@@ -57,8 +57,9 @@ public:
     Status exchange_cards(Bootstrap& bootstrap, const RankPlan& plan, Result<MemoryCard> mine, Deadline deadline);
 
     /// Opens the links to `peers` and to the coordinator and waits until all have said hello, or one of them is lost, or the ranks are told to
-    /// abort. Also after an error the coordinator can be told of it, if it is alive. Before it, flows must be set.
-    Status connect(std::vector<int> peers, Deadline deadline);
+    /// abort. Also after an error the coordinator can be told of it, if it is alive: with `peers` that are an error it opens the link for that alone
+    /// and returns it. Before it, flows must be set.
+    Status connect(const Result<std::vector<int>>& peers, Deadline deadline);
 
     /// Who handles the messages of a flow; either may be null. Must stay valid until close().
     void set_flow(FlowId flow, Server* server, PullEngine* engine);
@@ -101,6 +102,7 @@ public:
 
 private:
     explicit Session(const Settings& settings) : settings_(settings) {}
+    Status open_links(std::vector<int> peers, Deadline deadline);
     void dispatch(const Message& message);
     void lost(int peer, const Status& cause);
     void aborted(const Status& cause);
