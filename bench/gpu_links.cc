@@ -29,7 +29,7 @@ namespace {
 using Clock = EventLoop::Clock;
 
 // What an owner has in a reader's part is a multiple of it, and so are the pieces of one kernel that reads from several owners at once.
-constexpr std::int64_t kChunk = std::int64_t{64} << 20;
+constexpr std::int64_t kChunk = std::int64_t{256} << 20;
 constexpr std::int64_t kTurn = std::int64_t{2} << 20;
 
 struct Way {
@@ -44,21 +44,25 @@ struct Way {
 };
 using Kind = Way::Kind;
 
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kSlots = std::int64_t{4} << 30;
+
 constexpr Way kWays[] = {
     {"one kernel", Kind::kOneKernel, 0, 1, true},
-    {"kernels of 64 MiB", Kind::kKernels, kChunk, 16, true},
-    {"copies of 64 MiB", Kind::kCopies, kChunk, 4, true},
-    {"gets of 64 MiB", Kind::kGets, kChunk, 1, true},
-    {"gets of 64 MiB in 1 GiB", Kind::kGets, kChunk, 1, true, std::int64_t{1} << 30},
-    {"gets of 4 MiB", Kind::kGets, kChunk / 16, 1, true},
-    {"kernels of 4 MiB", Kind::kKernels, kChunk / 16, 16, false},
+    {"kernels of 256 MiB", Kind::kKernels, kChunk, 16, true},
+    {"copies of 256 MiB", Kind::kCopies, kChunk, 4, true},
+    {"gets of 256 MiB", Kind::kGets, kChunk, 1, true},
+    {"gets of 256 MiB in 4 GiB", Kind::kGets, kChunk, 1, true, kSlots},
+    {"gets of 64 MiB", Kind::kGets, 64 * kMiB, 1, true},
+    {"gets of 4 MiB", Kind::kGets, 4 * kMiB, 1, true},
+    {"kernels of 4 MiB", Kind::kKernels, 4 * kMiB, 16, false},
     {"one copy", Kind::kCopies, 0, 1, false},
-    {"copies of 64 MiB, one at a time", Kind::kCopies, kChunk, 1, false},
-    {"copies of 4 MiB, one at a time", Kind::kCopies, kChunk / 16, 1, false},
-    {"copies of 4 MiB", Kind::kCopies, kChunk / 16, 16, false},
-    {"one copy, in 1 GiB", Kind::kCopies, 0, 1, false, std::int64_t{1} << 30},
-    {"copies of 64 MiB in 1 GiB", Kind::kCopies, kChunk, 4, false, std::int64_t{1} << 30},
-    {"gets of 1 MiB", Kind::kGets, kChunk / 64, 1, false},
+    {"copies of 256 MiB, one at a time", Kind::kCopies, kChunk, 1, false},
+    {"copies of 4 MiB, one at a time", Kind::kCopies, 4 * kMiB, 1, false},
+    {"copies of 4 MiB", Kind::kCopies, 4 * kMiB, 16, false},
+    {"one copy, in 4 GiB", Kind::kCopies, 0, 1, false, kSlots},
+    {"copies of 256 MiB in 4 GiB", Kind::kCopies, kChunk, 4, false, kSlots},
+    {"gets of 1 MiB", Kind::kGets, kMiB, 1, false},
 };
 
 /// Each reader reads from all owners.

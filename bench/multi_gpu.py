@@ -18,8 +18,8 @@ from multi_gpu_figures import (GATHERED, MODEL, NO_MULTICAST, PATHS, READ_BY, SY
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_pml": "ob1",
        "OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 SLICES = "experts tp2 mapped"
-CHUNK = "64M"                  # what a sync in GPU memory takes by itself, and a plan has to be told
-BYTES_OF_A_RANK = 4 * 10 ** 9  # slots, staging and context
+CHUNK = "256M"                 # what a sync in GPU memory takes by itself, and a plan has to be told
+BYTES_OF_A_RANK = 6 * 10 ** 9  # slots, staging and context
 
 
 class StepFailed(Exception):

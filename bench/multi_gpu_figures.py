@@ -21,7 +21,7 @@ GATHERED = {
     "fsdp=4": ("fsdp=4", "dp=4,ep=on", 4),
 }
 # Ways of bench_gpu links by which each path reads: packed chunks pass through slots.
-READ_BY = {"mapped": ("one kernel", "kernels of 64 MiB"), "direct": ("gets of 64 MiB",), "packed": ("gets of 64 MiB in 1 GiB",)}
+READ_BY = {"mapped": ("one kernel", "kernels of 256 MiB"), "direct": ("gets of 256 MiB",), "packed": ("gets of 256 MiB in 4 GiB",)}
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 
 

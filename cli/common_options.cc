@@ -86,7 +86,7 @@ void LayoutOptions::add_to(CLI::App& command) {
         ->capture_default_str();
     command
         .add_option("--chunk-bytes", chunk_bytes,
-                    "Most bytes of one request (default 4M, or SLUICE_CHUNK_BYTES); sizes take K, M, G")
+                    "Most bytes of one request (default 4M, on GPUs 256M, or SLUICE_CHUNK_BYTES); sizes take K, M, G")
         ->type_name("SIZE");
 }
 

@@ -45,7 +45,7 @@ Status run_plan(const PlanOptions& options) {
     SLUICE_ASSIGN_OR_RETURN(request.workers, options.layout.worker_layouts());
     request.source = options.layout.source_kind();
     SLUICE_ASSIGN_OR_RETURN(request.route, options.layout.route_options(settings));
-    settings.chunk_bytes = request.route.chunk_bytes;
+    settings.set_chunk_bytes(request.route.chunk_bytes);
     if (!options.staging.empty()) {
         SLUICE_ASSIGN_OR_RETURN(settings.staging_bytes, parse_size("--staging", options.staging, 1));
     }

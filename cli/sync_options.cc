@@ -160,15 +160,17 @@ void SyncOptionsParser::add_to(CLI::App& command) {
         ->type_name("N");
     command
         .add_option("--staging", staging_,
-                    "A worker's staging memory (default 64M, or SLUICE_STAGING_BYTES); at least one chunk")
+                    "A worker's staging memory (default 64M, on GPUs 1G, or SLUICE_STAGING_BYTES); at least one chunk")
         ->type_name("SIZE");
     command
-        .add_option("--slots", slots_,
-                    "Memory for packed chunks of a trainer rank, in whole chunks (default 8, or SLUICE_SLOTS)")
+        .add_option(
+            "--slots", slots_,
+            "Most memory for packed chunks of a trainer rank, in whole chunks (default 8, on GPUs 16, or SLUICE_SLOTS)")
         ->type_name("N");
     command
-        .add_option("--inflight", inflight_,
-                    "Most bytes a worker has asked for and not received (default 32M, or SLUICE_INFLIGHT_BYTES)")
+        .add_option(
+            "--inflight", inflight_,
+            "Most bytes a worker has asked for and not received (default 32M, on GPUs 512M, or SLUICE_INFLIGHT_BYTES)")
         ->type_name("SIZE");
     command
         .add_option("--timeout", timeout_,
@@ -203,7 +205,7 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
         settings.adapt_to_device();
     }
     SLUICE_ASSIGN_OR_RETURN(options.route, layout_.route_options(settings));
-    settings.chunk_bytes = options.route.chunk_bytes;
+    settings.set_chunk_bytes(options.route.chunk_bytes);
     SLUICE_ASSIGN_OR_RETURN(const int versions, parse_count("--versions", versions_, 1));
     options.versions = static_cast<std::uint64_t>(versions);
     options.verify = verify_ == "full" ? VerifyMode::kFull : verify_ == "off" ? VerifyMode::kOff : VerifyMode::kDigest;

@@ -143,6 +143,7 @@ Result<Settings> Settings::from(const Lookup& lookup) {
         }
     });
     SLUICE_RETURN_IF_ERROR(status);
+    out.set_chunk_bytes(out.chunk_bytes);
     SLUICE_RETURN_IF_ERROR(out.check());
     const auto given = [&](const char* key) { return key != nullptr && lookup(std::string("UCX_") + key); };
     for (const UcxDefault& entry : kUcxDefaults) {
@@ -155,17 +156,29 @@ Result<Settings> Settings::from(const Lookup& lookup) {
     return out;
 }
 
+bool Settings::was_given(std::string_view variable) const { return std::ranges::find(given, variable) != given.end(); }
+
 void Settings::adapt_to_device() {
     const auto set = [this](const char* variable, auto& field, auto value) {
-        if (std::find(given.begin(), given.end(), variable) == given.end()) {
+        if (!was_given(variable)) {
             field = value;
         }
     };
-    set("SLUICE_CHUNK_BYTES", chunk_bytes, std::int64_t{64} << 20);
     set("SLUICE_STAGING_BYTES", staging_bytes, std::int64_t{1} << 30);
     set("SLUICE_INFLIGHT_BYTES", inflight_bytes, std::int64_t{512} << 20);
-    set("SLUICE_SLOTS", slots, 32);
+    set("SLUICE_SLOTS", slots, 16);
     set("SLUICE_COPY_THREADS", copy_threads, 16);  // they wait for kernels: as many are queued on the device
+    set_chunk_bytes(was_given("SLUICE_CHUNK_BYTES") ? chunk_bytes : std::int64_t{256} << 20);
+}
+
+void Settings::set_chunk_bytes(std::int64_t bytes) {
+    chunk_bytes = bytes;
+    if (!was_given("SLUICE_STAGING_BYTES")) {
+        staging_bytes = std::max(staging_bytes, bytes);
+    }
+    if (!was_given("SLUICE_INFLIGHT_BYTES")) {
+        inflight_bytes = std::max(inflight_bytes, bytes);
+    }
 }
 
 Status Settings::check() const {

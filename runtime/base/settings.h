@@ -41,8 +41,8 @@ struct Settings {
     std::int64_t direct_run_bytes = std::int64_t{64} << 10;
     /// SLUICE_STAGING_BYTES: a worker's staging memory. At least one chunk.
     std::int64_t staging_bytes = std::int64_t{64} << 20;
-    /// SLUICE_SLOTS: memory for packed chunks of a trainer rank, in chunks of SLUICE_CHUNK_BYTES; smaller chunks take less.
-    /// At least 1.
+    /// SLUICE_SLOTS: the most memory for packed chunks of a trainer rank, in chunks of SLUICE_CHUNK_BYTES; smaller and fewer chunks take
+    /// less. At least 1.
     int slots = 8;
     /// SLUICE_INFLIGHT_BYTES: the most bytes a worker has asked for and not received. At least one chunk.
     std::int64_t inflight_bytes = std::int64_t{32} << 20;
@@ -62,6 +62,8 @@ struct Settings {
     /// Sizes for GPU memory in place of the defaults above, which are for the caches of processors: a GPU needs larger pieces to be busy.
     /// What was given stays.
     void adapt_to_device();
+    /// Sets chunk_bytes; staging and what is in flight hold at least one chunk where they were not given.
+    void set_chunk_bytes(std::int64_t bytes);
 
     /// Our UCX defaults without those whose variable (UCX_<key>) the user has set: the user's environment wins.
     std::vector<UcxSetting> ucx;
@@ -87,6 +89,9 @@ struct Settings {
     };
     /// Each variable with the value it has here, in the form that it can be set to. UCX entries are not among them.
     [[nodiscard]] std::vector<Description> describe() const;
+
+private:
+    [[nodiscard]] bool was_given(std::string_view variable) const;
 };
 
 }  // namespace sluice

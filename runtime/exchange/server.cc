@@ -468,7 +468,7 @@ bool Server::serve_next(Consumer& consumer) {
     return consumer.packs;
 }
 
-// A GPU that several processes use serves them in turns, and changing over costs as much as packing four chunks. So it packs all that the consumer
+// A GPU that several processes use serves them in turns, and changing over costs as much as packing 300 MB. So it packs all that the consumer
 // has slots for, and the consumer is told when only the last few of them are still being packed.
 bool Server::takes_turns(const Consumer& consumer) const {
     return memory_.device != nullptr && consumer.config.shares_gpu;

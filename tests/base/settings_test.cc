@@ -108,6 +108,28 @@ TEST(SettingsTest, ABadValueNamesVariableValueAndRemedy) {
               "SLUICE_CONNECT_TIMEOUT: '30' is no time; write for example 250ms or 1.5s");
 }
 
+TEST(SettingsTest, StagingAndWhatIsInFlightHoldAChunk) {
+    const auto settings = with({{"SLUICE_CHUNK_BYTES", "128MiB"}});
+    ASSERT_TRUE(settings.ok()) << settings.status().message();
+    EXPECT_EQ(settings->staging_bytes, 128 << 20);
+    EXPECT_EQ(settings->inflight_bytes, 128 << 20);
+    const auto given = with({{"SLUICE_CHUNK_BYTES", "128MiB"}, {"SLUICE_STAGING_BYTES", "64MiB"}});
+    ASSERT_FALSE(given.ok());
+    EXPECT_EQ(given.status().message(),
+              "SLUICE_STAGING_BYTES is 64MiB; it must be at least 128MiB (SLUICE_CHUNK_BYTES)");
+}
+
+TEST(SettingsTest, SizesForGpus) {
+    auto settings = with({});
+    ASSERT_TRUE(settings.ok());
+    settings->adapt_to_device();
+    EXPECT_EQ(settings->chunk_bytes, 256 << 20);
+    EXPECT_EQ(settings->staging_bytes, 1 << 30);
+    EXPECT_EQ(settings->inflight_bytes, 512 << 20);
+    EXPECT_EQ(settings->slots, 16);
+    EXPECT_TRUE(settings->check().ok());
+}
+
 TEST(SettingsTest, SizesForGpusLeaveWhatWasGiven) {
     auto settings = with({{"SLUICE_CHUNK_BYTES", "4M"}});
     ASSERT_TRUE(settings.ok());

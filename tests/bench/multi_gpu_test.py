@@ -41,7 +41,7 @@ class FiguresTest(unittest.TestCase):
         self.assertEqual({figures.pattern_of(case, 1) for case in figures.SYNCS.values()}, {"0 -> 1"})
 
     def test_the_bound_is_the_fastest_way_over_the_busier_side(self):
-        rows = [link("0 -> 1", "one kernel", 380e9), link("0 -> 1", "gets of 64 MiB", 300e9), link("1:2", "one kernel", 190e9, 2.0), link("all", "one copy", 1e9)]
+        rows = [link("0 -> 1", "one kernel", 380e9), link("0 -> 1", "gets of 256 MiB", 300e9), link("1:2", "one kernel", 190e9, 2.0), link("all", "one copy", 1e9)]
         self.assertEqual(figures.rate_of(rows, "0 -> 1"), 380e9)
         self.assertEqual(figures.rate_of(rows, "0 -> 1", figures.READ_BY["direct"]), 300e9)
         self.assertEqual(figures.rate_of(rows, "1:2"), 380e9)

@@ -11,8 +11,8 @@ constexpr std::size_t kMaxLanes = 16;
 constexpr std::size_t kMaxCopiedGet = std::size_t{1} << 20;
 // Hardware moves it; beyond this size a single get gains nothing.
 constexpr std::size_t kMaxHardwareGet = std::size_t{16} << 20;
-// A copy engine of the GPU, at terabytes per second: the start of a get counts up to here.
-constexpr std::size_t kMaxDeviceGet = std::size_t{64} << 20;
+// A copy engine of the GPU, at terabytes per second: the 4 us from one get to the next count up to here.
+constexpr std::size_t kMaxDeviceGet = std::size_t{256} << 20;
 
 bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
