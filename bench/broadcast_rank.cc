@@ -1,6 +1,5 @@
 #include "bench/broadcast_rank.h"
 
-#include "cli/verify_device.h"
 #include "planner/dry_run.h"
 #include "planner/trainer_ownership.h"
 
@@ -97,10 +96,7 @@ Status BroadcastRank::run(Deadline deadline) {
 }
 
 Status BroadcastRank::verify(std::uint64_t version) {
-    return parameters_
-               ? cli::verify_parameters(model_.catalogue, demand_, Route{}, *parameters_, values_, version, &device_)
-                     .status
-               : ok_status();
+    return verifier_ ? verifier_->verify(Route{}, version).status : ok_status();
 }
 
 std::int64_t BroadcastRank::gathered_bytes() const {
@@ -149,6 +145,7 @@ Status BroadcastRank::open_worker(const std::vector<WorkerLayout>& pools, int nu
         if (number < pool.world_size()) {
             SLUICE_ASSIGN_OR_RETURN(demand_, dry_run(model_.catalogue, model_.config, pool, number % pool.pool_size()));
             SLUICE_ASSIGN_OR_RETURN(parameters_, cli::WorkerParameters::allocate(demand_, &device_));
+            verifier_.emplace(model_.catalogue, demand_, *parameters_, values_, &device_);
             return ok_status();
         }
         number -= pool.world_size();

@@ -3,6 +3,7 @@
 #include "bench/gather_boxes.h"
 #include "cli/model_source.h"
 #include "cli/trainer_weights.h"
+#include "cli/verify_device.h"
 #include "cli/weight_values.h"
 #include "cli/worker_parameters.h"
 #include "planner/layout.h"
@@ -85,6 +86,7 @@ private:
     std::optional<cli::TrainerWeights> weights_;
     Demand demand_;
     std::optional<cli::WorkerParameters> parameters_;
+    std::optional<cli::ParameterVerifier> verifier_;  // of parameters_
     std::vector<Buffer> full_, received_;
     std::optional<Buffer> sent_;
     std::vector<std::unique_ptr<DeviceStream>> copying_, broadcasting_;  // by buffer

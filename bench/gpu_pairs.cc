@@ -99,6 +99,7 @@ private:
         SLUICE_ASSIGN_OR_RETURN(const auto cards, exchange({}));
         SLUICE_ASSIGN_OR_RETURN(const Demand demand, dry_run(model_.catalogue, model_.config, layout, rank));
         SLUICE_ASSIGN_OR_RETURN(auto parameters, cli::WorkerParameters::allocate(demand, &device_));
+        cli::ParameterVerifier verifier(model_.catalogue, demand, parameters, values_, &device_);
         const ParameterStore::Block block = parameters.store().blocks.front();
         SLUICE_ASSIGN_OR_RETURN(
             auto session, open_gpu_session(settings_, device_, {block.data, static_cast<std::size_t>(block.bytes)}));
@@ -137,9 +138,7 @@ private:
             SLUICE_RETURN_IF_ERROR(parameters.poison());
             SLUICE_RETURN_IF_ERROR(together());
             SLUICE_RETURN_IF_ERROR(worker->sync(static_cast<std::uint64_t>(version)));
-            SLUICE_RETURN_IF_ERROR(cli::verify_parameters(model_.catalogue, demand, worker->plan().route, parameters,
-                                                          values_, static_cast<std::uint64_t>(version), &device_)
-                                       .status);
+            SLUICE_RETURN_IF_ERROR(verifier.verify(worker->plan().route, static_cast<std::uint64_t>(version)).status);
             if (version > 1) {  // the first warms up
                 copy.push_back(took);
                 sync.push_back(worker->stats().seconds);

@@ -159,6 +159,7 @@ private:
             timings.bytes += record.copy.bytes();
         }
         SLUICE_ASSIGN_OR_RETURN(auto parameters, cli::WorkerParameters::allocate(demand, &device_));
+        cli::ParameterVerifier verifier(model.catalogue, demand, parameters, values, &device_);
         const ParameterStore::Block block = parameters.store().blocks.front();
         const std::span<std::byte> memory(block.data, static_cast<std::size_t>(block.bytes));
         const std::int64_t bytes = std::min({timings.bytes, block.bytes, ownership.segment_bytes.front()});
@@ -188,9 +189,7 @@ private:
             SLUICE_RETURN_IF_ERROR(parameters.poison());
             SLUICE_RETURN_IF_ERROR(together());
             SLUICE_RETURN_IF_ERROR(worker->sync(static_cast<std::uint64_t>(version)));
-            SLUICE_RETURN_IF_ERROR(cli::verify_parameters(model.catalogue, demand, worker->plan().route, parameters,
-                                                          values, static_cast<std::uint64_t>(version), &device_)
-                                       .status);
+            SLUICE_RETURN_IF_ERROR(verifier.verify(worker->plan().route, static_cast<std::uint64_t>(version)).status);
             if (version > 1) {  // the first warms up
                 timings.get.push_back(get);
                 timings.copy.push_back(copy);

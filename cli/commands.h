@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cli/exit_code.h"
+#include "runtime/base/status.h"
 
 #include <functional>
 
@@ -19,5 +20,8 @@ void add_sync_command(CLI::App& app, Run& run);
 void add_info_command(CLI::App& app, Run& run);
 void add_doctor_command(CLI::App& app, Run& run);
 void add_inspect_command(CLI::App& app, Run& run);
+
+/// What `sync` ends with when its command line is wrong: all its ranks learn of it, and one of them says so.
+ExitCode refuse_sync(const Status& wrong);
 
 }  // namespace sluice::cli

@@ -37,8 +37,9 @@ Status Output::write_json(const nlohmann::json& value) const {
 Status write_file(const std::string& path, std::string_view bytes) {
     std::error_code error;
     const std::filesystem::file_status target = std::filesystem::status(path, error);
-    if (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target)) {
-        // A device or pipe cannot be replaced; it is written as it is.
+    const bool link = std::filesystem::is_symlink(std::filesystem::symlink_status(path, error));
+    if (link || (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target))) {
+        // A device or pipe cannot be replaced; it is written as it is. So is what a link leads to: it would become a file itself, /dev/stdout too.
         if (std::filesystem::is_directory(target)) {
             return invalid_argument(fmt::format("cannot write {}: it is a directory", path));
         }
@@ -63,6 +64,18 @@ Status write_file(const std::string& path, std::string_view bytes) {
         return status;
     }
     return ok_status();
+}
+
+Status check_writable(const std::string& path) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+        return invalid_argument(fmt::format("cannot write {}: it is a directory", path));
+    }
+    if (std::filesystem::exists(path, error)) {
+        return ::access(path.c_str(), W_OK) == 0 ? ok_status() : file_error(path, "write");
+    }
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    return ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0 ? ok_status() : file_error(path, "write");
 }
 
 Result<std::string> read_file(const std::string& path, std::size_t most) {

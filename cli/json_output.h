@@ -10,11 +10,12 @@
 
 namespace sluice::cli {
 
-/// Where a command's results go: a table for people, and JSON for machines when --json was given ("-" = stdout; the table
+/// Where a command's results go: a table for people, and JSON for machines when --json was given ("-" or /dev/stdout = stdout; the table
 /// then goes to stderr).
 class Output {
 public:
-    explicit Output(std::string json_target) : json_target_(std::move(json_target)) {}
+    explicit Output(std::string json_target)
+        : json_target_(json_target == "/dev/stdout" ? "-" : std::move(json_target)) {}
 
     [[nodiscard]] std::FILE* people() const { return json_target_ == "-" ? stderr : stdout; }
     [[nodiscard]] bool wants_json() const { return !json_target_.empty(); }
@@ -25,8 +26,11 @@ private:
     std::string json_target_;
 };
 
-/// Replaces the file by `bytes` at once: whoever reads it sees the former content or all of the new one.
+/// Replaces the file by `bytes` at once: whoever reads it sees the former content or all of the new one. What is no file of its own (a link, a
+/// device, a pipe) is written as it is.
 Status write_file(const std::string& path, std::string_view bytes);
+/// What write_file() would be refused, as far as that can be told beforehand: `path` is a folder, or its own is missing or may not be written.
+Status check_writable(const std::string& path);
 /// All of a regular file of at most `most` bytes.
 Result<std::string> read_file(const std::string& path, std::size_t most);
 

@@ -147,6 +147,12 @@ Result<Model> open_model(const ModelChoice& choice) {
     const bool is_name = std::any_of(builtin_models().begin(), builtin_models().end(), builtin);
     std::error_code error;
     if (!is_name && std::filesystem::is_directory(choice.model, error)) {
+        if (choice.form == WeightForm::kPublished) {
+            return invalid_argument(
+                fmt::format("--weights published: it is for generated weights, and {} is a directory, whose files say "
+                            "what they are; leave it out",
+                            choice.model));
+        }
         return from_directory(choice);
     }
     const bool is_path = choice.model.find('/') != std::string::npos || choice.model.ends_with(".json");

@@ -68,6 +68,10 @@ Status run_plan(const PlanOptions& options) {
     if (!options.replan.empty()) {
         SLUICE_ASSIGN_OR_RETURN(before, read_plan_file(options.replan));
     }
+    std::optional<PlanFile> other;  // before --save, which may write the same file
+    if (!options.diff.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(other, read_plan_file(options.diff));
+    }
     Result<BuiltPlan> made = build_plan(model, request, before ? &*before : nullptr);
     if (!made.ok()) {
         return before ? made.status().with_context(fmt::format("--replan {}", options.replan)) : made.status();
@@ -98,9 +102,8 @@ Status run_plan(const PlanOptions& options) {
     if (!options.save.empty()) {
         SLUICE_RETURN_IF_ERROR(write_file(options.save, encode_plan_file(file)));
     }
-    if (!options.diff.empty()) {
-        SLUICE_ASSIGN_OR_RETURN(const PlanFile theirs, read_plan_file(options.diff));
-        const std::string text = plan_differences(options.diff, theirs, file);
+    if (other) {
+        const std::string text = plan_differences(options.diff, *other, file);
         if (!text.empty()) {
             fmt::print(output.people(), "{}", text);
             return Status(StatusCode::kMismatch, fmt::format("the plan differs from {}", options.diff));

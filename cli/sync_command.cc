@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "cli/nccl_ranks.h"
+#include "cli/option_agreement.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_probe.h"
 #include "runtime/exchange/agreement.h"
@@ -29,18 +30,6 @@ namespace {
 // Some 3 MB of each rank: a few versions of a large model. Later events are left out, and counted.
 constexpr std::size_t kMostTraceEvents = 1 << 16;
 constexpr auto kDumpLimit = std::chrono::minutes(10);
-
-const char* verify_name(VerifyMode mode) {
-    switch (mode) {
-        case VerifyMode::kOff:
-            return "off";
-        case VerifyMode::kDigest:
-            return "digest";
-        case VerifyMode::kFull:
-            return "full";
-    }
-    return "off";
-}
 
 /// Which side a rank is on, and its number there.
 struct Seat {
@@ -147,30 +136,32 @@ ExitCode write_results(const SyncOptions& options, Session& session, const Statu
     if (const TraceRecorder* recorder = session.trace()) {
         my_note.trace = recorder->log();
     }
-    const auto gathered =
+    const SessionNotes notes =
         session.gather_notes(my_note.encode(), Deadline::after(std::chrono::seconds(outcome.ok() ? 30 : 1)));
-    const bool writer = session.is_coordinator();
-    if (!writer) {
+    if (!session.is_coordinator()) {
         return exit_code(outcome.code());
     }
     std::vector<RankReport> reports;
     std::vector<RankTrace> traces;
-    const auto take = [&](int world_rank, RankNote note) {
-        reports.push_back(std::move(note.report));
-        if (note.trace) {
-            traces.push_back({world_rank, std::move(*note.trace)});
+    std::string missing;
+    for (std::size_t rank = 0; rank < notes.by_rank.size(); ++rank) {
+        Result<RankNote> note = RankNote::decode(notes.by_rank[rank]);
+        if (notes.by_rank[rank].empty() || !note.ok()) {
+            missing += fmt::format("{}{}", missing.empty() ? "" : ", ", session.name_of(static_cast<int>(rank)));
+            continue;
         }
-    };
-    if (gathered.ok()) {
-        for (std::size_t rank = 0; rank < gathered->size(); ++rank) {
-            const std::string& text = (*gathered)[rank];
-            if (auto note = RankNote::decode(text); !text.empty() && note.ok()) {
-                take(static_cast<int>(rank), std::move(*note));
-            }
+        reports.push_back(std::move(note->report));
+        if (note->trace) {
+            traces.push_back({static_cast<int>(rank), std::move(*note->trace)});
         }
-    } else {
-        take(session.links().rank(), std::move(my_note));
     }
+    // After a failure those that are lost have none.
+    const Status complete =
+        !outcome.ok() || missing.empty()
+            ? ok_status()
+            : Status(StatusCode::kInternal,
+                     fmt::format("no report came from {}: {}", missing,
+                                 notes.status.ok() ? "it was not to be read" : notes.status.message()));
     RunOutcome run;
     run.status = outcome;
     if (const int failed = session.last_failed_rank(); failed >= 0) {
@@ -187,22 +178,31 @@ ExitCode write_results(const SyncOptions& options, Session& session, const Statu
     if (!options.trace_target.empty()) {
         code = std::max(code, report(write_trace(options.trace_target, traces, session)));
     }
-    return code;
+    return std::max(code, report(complete));
+}
+
+// Rank 0 writes them after the last version, unless it dies.
+Status check_targets(const SyncOptions& options) {
+    for (const auto& [name, target] : {std::pair("--json", options.json_target), {"--trace", options.trace_target}}) {
+        if (target.empty() || target == "-") {
+            continue;
+        }
+        if (const Status status = check_writable(target); !status.ok()) {
+            return status.with_context(name);
+        }
+    }
+    return ok_status();
 }
 
 ExitCode run_sync(const SyncOptionsParser& parser) {
     Result<Settings> settings = Settings::from_environment();
-    if (!settings.ok()) {
-        return report(settings.status());
-    }
-    const Result<SyncOptions> parsed = parser.take(*settings);
-    log::set_level(settings->log_level);
+    Result<SyncOptions> parsed = settings.ok() ? parser.take(*settings) : Result<SyncOptions>(settings.status());
     Result<std::unique_ptr<MpiBootstrap>> mpi = MpiBootstrap::create();
     if (!mpi.ok()) {
         return report(mpi.status());
     }
     Bootstrap& bootstrap = **mpi;
-    const Deadline deadline = Deadline::after(settings->connect_timeout);
+    const Deadline deadline = Deadline::after((settings.ok() ? *settings : Settings{}).connect_timeout);
 
     // Every rank must learn of a failure of any, and one line is enough.
     const auto end_together = [&](const Status& status) -> std::optional<ExitCode> {
@@ -215,7 +215,12 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
     if (const auto ended = end_together(parsed.status())) {
         return *ended;
     }
-    const SyncOptions& options = *parsed;
+    SyncOptions& options = *parsed;
+    log::set_level(settings->log_level);
+    const Status alike = agree_on_options(bootstrap, options, deadline);
+    if (const auto ended = end_together(alike.ok() && bootstrap.rank() == 0 ? check_targets(options) : alike)) {
+        return *ended;
+    }
     const Result<Seat> seat = take_seat(bootstrap, options, deadline);
     if (const auto ended = end_together(seat.status())) {
         return *ended;
@@ -304,6 +309,15 @@ double transport_cpu_seconds(Session& session) {
     timespec used{};
     session.loop().run_and_wait([&] { clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used); });
     return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+ExitCode refuse_sync(const Status& wrong) {
+    const Result<std::unique_ptr<MpiBootstrap>> mpi = MpiBootstrap::create();
+    if (!mpi.ok()) {
+        return report(wrong);
+    }
+    const Status agreed = agree_on_status(**mpi, wrong, Deadline::after(Settings{}.connect_timeout));
+    return (*mpi)->rank() == 0 ? report(agreed) : exit_code(agreed.code());
 }
 
 void add_sync_command(CLI::App& app, Run& run) {

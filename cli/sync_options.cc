@@ -85,6 +85,18 @@ Result<NetDevices> parse_net_devices(const std::vector<std::string>& texts, int 
 
 }  // namespace
 
+const char* verify_name(VerifyMode mode) {
+    switch (mode) {
+        case VerifyMode::kOff:
+            return "off";
+        case VerifyMode::kDigest:
+            return "digest";
+        case VerifyMode::kFull:
+            return "full";
+    }
+    return "off";
+}
+
 int SyncOptions::worker_ranks() const {
     int ranks = 0;
     for (const WorkerLayout& pool : workers) {
@@ -194,6 +206,10 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     SLUICE_ASSIGN_OR_RETURN(options.memory, parse_memory(memory_));
     if (!device_.empty()) {
         SLUICE_ASSIGN_OR_RETURN(options.memory.device, parse_count("--device", device_, 0));
+    }
+    if (!options.memory.any_cuda() && (staged_ || !device_.empty())) {
+        return invalid_argument(fmt::format("{}: weights are in host memory; add --memory cuda or leave it out",
+                                            staged_ ? "--staged" : "--device " + device_));
     }
     options.gather_by_nccl = gather_ == "nccl";
     if (options.gather_by_nccl &&

@@ -20,6 +20,9 @@ enum class VerifyMode : std::uint8_t {
     kFull,    ///< Compare each destination element with the value at its source coordinate.
 };
 
+/// As it is given.
+const char* verify_name(VerifyMode mode);
+
 /// Where the weights of both sides lie.
 struct MemoryChoice {
     MemoryKind trainer = MemoryKind::kHost;

@@ -67,10 +67,9 @@ Status make_parts(const SyncContext& context, const Place& place, WorkerParts& p
 }
 
 /// --verify full.
-FullVerification verify(const SyncContext& context, const WorkerParts& parts, const Route& route,
-                        const WeightValues& values, std::uint64_t version) {
-    FullVerification result = verify_parameters(context.model.catalogue, parts.demand, route, *parts.parameters, values,
-                                                version, context.device);
+FullVerification verify(const SyncContext& context, const WorkerParts& parts, ParameterVerifier& verifier,
+                        const Route& route, const WeightValues& values, std::uint64_t version) {
+    FullVerification result = verifier.verify(route, version);
     if (parts.kernel) {
         const auto host = parts.kernel->on_host();
         const FullVerification kernel = host.ok() ? verify_kernel_format(context.model.catalogue, parts.demand,
@@ -154,9 +153,11 @@ void run_worker(const SyncContext& context, const Finish& finish) {
         }
         return ok_status();
     };
-    if (options.verify == VerifyMode::kFull) {
+    std::optional<ParameterVerifier> verifier;
+    if (options.verify == VerifyMode::kFull && parts.parameters) {
+        verifier.emplace(context.model.catalogue, parts.demand, *parts.parameters, values, context.device);
         hooks.before_commit = [&](std::uint64_t version) {
-            const FullVerification result = verify(context, parts, receiver->plan().route, values, version);
+            const FullVerification result = verify(context, parts, *verifier, receiver->plan().route, values, version);
             report.mismatches += result.mismatches;
             return result.status;
         };

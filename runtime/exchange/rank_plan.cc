@@ -55,7 +55,7 @@ public:
 
     Result<std::vector<RankPlan>> run() {
         SLUICE_RETURN_IF_ERROR(place_ranks());
-        decide_staging();
+        SLUICE_RETURN_IF_ERROR(decide_staging());
         SLUICE_RETURN_IF_ERROR(route_sync());
         SLUICE_RETURN_IF_ERROR(route_gather_flow());
         std::random_device entropy;
@@ -85,7 +85,7 @@ public:
 
 private:
     // One rule for the whole session: slots and staging are then of one kind everywhere.
-    void decide_staging() {
+    Status decide_staging() {
         const auto on_device = [](const RankInput& input) { return input.device_memory; };
         const bool any = std::any_of(inputs_.begin(), inputs_.end(), on_device);
         const bool all = std::all_of(inputs_.begin(), inputs_.end(), on_device);
@@ -93,10 +93,19 @@ private:
             std::any_of(inputs_.begin(), inputs_.end(), [](const RankInput& input) { return input.staged; });
         staged_ = any && (!all || out_of_reach);
         if (staged_) {
-            options_.path = RouteOptions::PathChoice::kPacked;
+            using enum RouteOptions::PathChoice;
+            if (options_.path == kDirect || options_.path == kMapped) {
+                return plan_refused(fmt::format(
+                    "path {} was asked for, but GPU memory is staged here ({}), where everything is packed; leave the "
+                    "path to the planner",
+                    options_.path == kDirect ? "direct" : "mapped",
+                    all ? "asked for, or out of reach of other processes" : "one side has host memory"));
+            }
+            options_.path = kPacked;
         } else if (any) {
             options_.direct_run = kDirectRunOnDevice;
         }
+        return ok_status();
     }
 
     Status place_ranks() {

@@ -287,7 +287,7 @@ void Session::take_note(const Message& message) {
     note.append(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
 }
 
-Result<std::vector<std::string>> Session::gather_notes(const std::string& mine, Deadline deadline) {
+SessionNotes Session::gather_notes(const std::string& mine, Deadline deadline) {
     loop_->run_and_wait([&] {
         Message part;
         part.kind = MessageKind::kNote;
@@ -298,15 +298,14 @@ Result<std::vector<std::string>> Session::gather_notes(const std::string& mine, 
         }
     });
     // Messages of a link arrive in order, so whoever has reported has sent its note.
-    const Status agreed = coordination_->agree("reports", ok_status(), deadline).status;
-    std::vector<std::string> notes;
+    SessionNotes notes;
+    notes.status = coordination_->agree("reports", ok_status(), deadline).status;
     loop_->run_and_wait([&] {
         if (coordination_->is_coordinator()) {
-            notes = notes_;
+            notes.by_rank = notes_;
         }
         notes_.assign(notes_.size(), {});
     });
-    SLUICE_RETURN_IF_ERROR(agreed);
     return notes;
 }
 

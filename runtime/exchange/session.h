@@ -32,6 +32,12 @@ struct MemoryCard {
         {};  ///< Device::uuid() of the rank's GPU; empty when it has none. Filled in by the session.
 };
 
+/// What ranks have told the coordinator after their work; filled there only.
+struct SessionNotes {
+    std::vector<std::string> by_rank;  ///< By world rank; empty: none came.
+    Status status;                     ///< Not ok: not all ranks came to send theirs in time, or one was lost.
+};
+
 /// One rank's part in a session: its threads, its transport, its links to the others, and the agreement with them. Trainer
 /// and Worker are built on it. Made before the memory is registered, connected after the plan is known, closed before it is
 /// destroyed.
@@ -66,9 +72,8 @@ public:
     /// Runs on the loop, once per failed round, after the flows' engines were told to fail.
     void set_abort_handler(std::function<void(const Status&)> handler);
 
-    /// Collective over the ranks alive: brings every rank's note (its report, in whatever form) to the coordinator. There the result is by world
-    /// rank, empty for ranks that are lost; elsewhere it is an empty list. Also after a failed round.
-    Result<std::vector<std::string>> gather_notes(const std::string& mine, Deadline deadline);
+    /// Collective over the ranks alive: brings every rank's note (its report, in whatever form) to the coordinator. Also after a failed round.
+    SessionNotes gather_notes(const std::string& mine, Deadline deadline);
 
     /// Ends the session: agrees with all others alive that it is over, then closes the links, by force unless `graceful` (after
     /// a failed round). `before_close` runs on the loop just before and gives the remote keys back.

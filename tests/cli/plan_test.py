@@ -117,6 +117,10 @@ def test_save_diff_inspect_explain(directory):
     run(*base, "--worker", "tp=2", "--diff", path)
     check("route" in run(*base, "--worker", "tp=2", "--chunk-bytes", "64K", "--diff", path, code=5).stdout, "differences are listed")
     run(*base, "--worker", "tp=4", "--diff", path, code=5)
+    both = os.path.join(directory, "both.bin")
+    run(*base, "--worker", "tp=2", "--save", both)
+    run(*base, "--worker", "tp=4", "--diff", both, "--save", both, code=5)  # compared with what was there
+    run(*base, "--worker", "tp=4", "--diff", both)
     text = run("inspect", path).stdout
     check("Qwen3-0.6B" in text and "tp=2" in text, f"inspect tells what plan it is: {text}")
     with open(path, "rb") as stream:

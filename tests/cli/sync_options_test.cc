@@ -140,13 +140,16 @@ TEST(SyncOptions, WrongValuesNameTheOption) {
              {"--staging", "4X"},       {"--timeout", "0"},        {"--timeout", "soon"},
              {"--slow-worker", "4:10"}, {"--slow-worker", "1"},    {"--slow-worker", "-1:10"},
              {"--slow-owner", "4:10"},  {"--slow-owner", "0:0"},   {"--slow-owner", "0:101"},
-             {"--worker", "tp=0"},      {"--die", "1@2"},          {"--die", "x@1.1"}}) {
+             {"--worker", "tp=0"},      {"--die", "1@2"},          {"--die", "x@1.1"},
+             {"--device", "0"}}) {
         const Status status = parse(arguments).status();
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << arguments[0] << " " << arguments[1];
         EXPECT_THAT(status.message(), HasSubstr(arguments[0])) << arguments[1];
     }
     EXPECT_FALSE(parse({"--no-such-option"}).ok());
     EXPECT_FALSE(parse({"--staging", "4K"}).ok()) << "staging smaller than a chunk";
+    EXPECT_THAT(parse({"--staged"}).status().message(), HasSubstr("--staged: weights are in host memory"));
+    EXPECT_TRUE(parse({"--staged", "--memory", "cuda"}).ok());
 }
 
 }  // namespace

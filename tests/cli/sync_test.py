@@ -190,44 +190,85 @@ def two_programs(directory):
     moved(checkpoint("llama", directory), "tp=2", ["tp=2"], directory, versions=2, mpmd=True)
 
 
+def ended(command, directory, code):
+    """Every rank ends with `code`, and one line says why: that line."""
+    codes = os.path.join(directory, "codes")
+    os.makedirs(codes, exist_ok=True)
+    # mpirun would end the others when one rank ends badly.
+    record = ["sh", "-c", f'"$@"; echo $? > "{codes}/$OMPI_COMM_WORLD_RANK"', "record"]
+    recorded = [part for word in command for part in ([*record, word] if word == SLUICE else [word])]
+    done = subprocess.run(recorded, capture_output=True, text=True, timeout=50, check=False)
+    ends = {}
+    for rank in os.listdir(codes):
+        with open(os.path.join(codes, rank), encoding="utf-8") as stream:
+            ends[int(rank)] = int(stream.read())
+        os.remove(os.path.join(codes, rank))
+    check(ends == {rank: code for rank in range(len(ends))} and len(ends) > 1, f"all ranks end with {code}: {ends}\n{done.stderr}")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("sluice: ")]
+    check(len(lines) == 1, f"one line says why: {done.stderr}")
+    return lines[0]
+
+
+def started(ranks, *arguments):
+    return [MPIRUN, "-n", str(ranks), SLUICE, "sync", *arguments]
+
+
+def sides(trainers, workers, base, trainer_options=(), worker_options=()):
+    return [MPIRUN, "-n", str(trainers), SLUICE, "sync", *base, "--role", "trainer", *trainer_options, ":",
+            "-n", str(workers), SLUICE, "sync", *base, "--role", "worker", *worker_options]
+
+
+def unlike_programs(directory):
+    """What both programs of one mpirun must do alike is compared; a report is written wherever it was asked for."""
+    base = ["--model", checkpoint("llama", directory), "--trainer", "tp=2", "--worker", "tp=2", "--timeout", "20s"]
+    for name, one, other in (("--versions", "3", "2"), ("--versions", "2", "3"), ("--verify", "full", "digest"), ("--verify", "off", "digest")):
+        line = ended(sides(2, 2, base, (name, one), (name, other)), directory, 2)
+        check(f"{name}: rank 0 has {one} and rank 2 has {other}" in line, f"both are named: {line}")
+    report, trace, other = (os.path.join(directory, name) for name in ("report.json", "trace.json", "other.json"))
+    done = subprocess.run(sides(2, 2, base, (), ("--json", report, "--trace", trace)), capture_output=True, text=True, timeout=50, check=False)
+    check(done.returncode == 0, f"workers alone may ask for results: {done.stderr}")
+    for path in (report, trace):
+        with open(path, encoding="utf-8") as stream:
+            check(json.load(stream), f"{path} is written")
+    line = ended(sides(2, 2, base, ("--json", report), ("--json", other)), directory, 2)
+    check(report in line and other in line and not os.path.exists(other), f"both are named: {line}")
+
+
 def refused(directory):
     path = checkpoint("llama", directory)
     base = ["--model", path, "--trainer", "tp=2"]
-    launch(3, [*base, "--worker", "tp=2"], code=2)                         # world size
-    launch(5, [*base, "--worker", "tp=3"], code=3)                         # indivisible
-    done = launch(4, [*base, "--worker", "tp=2", "--path", "mapped"], code=3)
-    check("SLUICE_MAPPED" in done.stderr, "what cannot be mapped is refused with the remedy")
-    launch(4, ["--model", path + "x", "--trainer", "tp=2", "--worker", "tp=2"], code=2)
+    ended(started(3, *base, "--worker", "tp=2"), directory, 2)                         # world size
+    ended(started(5, *base, "--worker", "tp=3"), directory, 3)                         # indivisible
+    line = ended(started(4, *base, "--worker", "tp=2", "--path", "mapped"), directory, 3)
+    check("SLUICE_MAPPED" in line, f"what cannot be mapped is refused with the remedy: {line}")
+    ended(started(4, "--model", path + "x", "--trainer", "tp=2", "--worker", "tp=2"), directory, 2)
+    for wrong in (["--modell", path], ["--versions"], ["--versions", "0"], ["--staged"], ["--device", "1"], ["--weights", "published"]):
+        line = ended(started(4, *base, "--worker", "tp=2", *wrong), directory, 2)
+        check(wrong[0].removesuffix("l") in line, f"{wrong} is named: {line}")
+    line = ended(sides(2, 2, [*base, "--worker", "tp=2"], (), ("--slots", "x")), directory, 2)
+    check("rank 2" in line and "--slots x" in line, f"who was given it is named: {line}")
+    line = ended([*started(4, *base, "--worker", "tp=2")[:3], "-x", "SLUICE_SLOTS=x", *started(4, *base, "--worker", "tp=2")[3:]], directory, 2)
+    check("SLUICE_SLOTS" in line, f"the variable is named: {line}")
+    for option in ("--json", "--trace"):
+        line = ended(started(4, *base, "--worker", "tp=2", option, os.path.join(directory, "none", "x.json")), directory, 2)
+        check(f"{option}: cannot write" in line, f"it is noticed before anything is moved: {line}")
     with open(os.path.join(path, "config.json"), encoding="utf-8") as stream:
         config = json.load(stream)
     with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as stream:
         json.dump({**config, "intermediate_size": 128}, stream)
-    done = launch(4, [*base, "--worker", "tp=2"], code=2)
-    check("[96, 64]" in done.stderr and "[128, 64]" in done.stderr or "[64, 96]" in done.stderr, f"both shapes are named: {done.stderr}")
+    line = ended(started(4, *base, "--worker", "tp=2"), directory, 2)
+    check("[96, 64]" in line and "[128, 64]" in line or "[64, 96]" in line and "[64, 128]" in line, f"both shapes are named: {line}")
 
 
 def dump_refused(directory):
     """One worker cannot write its file: all ranks end alike, and one line says why."""
-    dump, report, codes = (os.path.join(directory, name) for name in ("dump", "report.json", "codes"))
+    dump, report = (os.path.join(directory, name) for name in ("dump", "report.json"))
     os.makedirs(os.path.join(dump, "worker-1.safetensors"))
-    os.mkdir(codes)
-    # mpirun would end the others when one rank ends badly.
-    record = ["sh", "-c", f'"$@"; echo $? > "{codes}/$OMPI_COMM_WORLD_RANK"', "record"]
-    command = [MPIRUN, "-n", "4", *record, SLUICE, "sync", "--model", checkpoint("llama", directory), "--trainer", "tp=2", "--worker", "tp=2",
-               "--versions", "1", "--json", report]
+    base = ["--model", checkpoint("llama", directory), "--trainer", "tp=2", "--worker", "tp=2", "--versions", "1", "--json", report]
     # Workers alone dump: of two programs, only theirs may have been given it.
-    both = [*command, "--dump", dump]
-    sides = [MPIRUN, "-n", "2", *command[3:], "--role", "trainer", ":", "-n", "2", *both[3:], "--role", "worker"]
-    for run in (both, sides):
-        done = subprocess.run(run, capture_output=True, text=True, timeout=50, check=False)
-        ends = {}
-        for rank in sorted(os.listdir(codes)):
-            with open(os.path.join(codes, rank), encoding="utf-8") as stream:
-                ends[int(rank)] = int(stream.read())
-            os.remove(os.path.join(codes, rank))
-        check(ends == {rank: 2 for rank in range(4)}, f"all ranks end with 2: {ends}\n{done.stderr}")
-        lines = [line for line in done.stderr.splitlines() if line.startswith("sluice: ")]
-        check(len(lines) == 1 and "worker-1.safetensors: cannot write" in lines[0], f"one line says what could not be written: {done.stderr}")
+    for run in (started(4, *base, "--dump", dump), sides(2, 2, base, (), ("--dump", dump))):
+        line = ended(run, directory, 2)
+        check("worker-1.safetensors: cannot write" in line, f"it says what could not be written: {line}")
         with open(report, encoding="utf-8") as stream:
             result = json.load(stream)
         check(result["status"] == "failed" and result["error"]["rank"] == "worker 1", f"the report names worker 1: {result['error']}")
@@ -235,7 +276,7 @@ def dump_refused(directory):
 
 SCENARIOS = {f.__name__: f for f in (moe_directory, moe_experts_cut, llama_directory, single_file, tied_directory, tied_stored_head, biases,
                                      generated_moe, gathered_moe, mapped_resident, mapped_gathered, generated_llama, uneven_experts, unlike_pools_with_expert_map, direct_small_chunks,
-                                     packed_smallest_limits, kernel_format_by_hooks, kernel_format_smallest_limits, two_programs, refused, dump_refused)}
+                                     packed_smallest_limits, kernel_format_by_hooks, kernel_format_smallest_limits, two_programs, unlike_programs, refused, dump_refused)}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:

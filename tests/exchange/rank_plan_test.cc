@@ -219,6 +219,26 @@ TEST(RankPlanTest, OtherChunkSizesAreRefusedNamingTheRank) {
 }
 
 // Rank 0 is content with one demand of a replica; the replica that gave none cannot check its route.
+TEST(RankPlanTest, APathThatStagedMemoryHasNotIsRefused) {
+    using enum RouteOptions::PathChoice;
+    SetupInputs inputs;
+    for (const auto path : {kDirect, kMapped, kPacked, kAuto}) {
+        inputs.route.path = path;
+        const Plans plans = compile(inputs, [&](int rank) {
+            RankInput input = inputs.input(rank);
+            input.device_memory = input.trainer;
+            return input;
+        });
+        if (path == kDirect || path == kMapped) {
+            expect_all_refused(plans, StatusCode::kPlanRefused,
+                               {path == kDirect ? "path direct" : "path mapped", "staged", "one side has host memory"});
+        } else {
+            ASSERT_TRUE(plans[0].ok()) << plans[0].status().message();
+            EXPECT_TRUE(plans[0]->staged);
+        }
+    }
+}
+
 TEST(RankPlanTest, APartThatOneRankAloneRefusesIsRefusedByAll) {
     const SetupInputs inputs;
     const Plans plans = compile(inputs, [&](int rank) {
