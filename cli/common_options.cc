@@ -152,7 +152,7 @@ Result<int> parse_count(const char* option, const std::string& text, int least) 
 }
 
 Result<std::int64_t> parse_size(const char* option, const std::string& text, std::int64_t least) {
-    const Result<std::int64_t> bytes = parse_bytes(text);
+    Result<std::int64_t> bytes = parse_bytes(text);
     if (!bytes.ok()) {
         return bytes.status().with_context(option);
     }
