@@ -25,6 +25,8 @@ using std::chrono::milliseconds;
 //   KEEPALIVE_INTERVAL
 //                     the exchange's heartbeats do what it is for, in a tenth of the time. UCX's goes by datagrams, on a lane to each peer of
 //                     their own; and where they cannot be sent, since a port's interface was taken down, UCX aborts the process
+//   IB_REG_MT_THRESH  from 4 GiB on mlx5 devices register memory by threads of UCX's, which transport/ucx/read_only_registration.h does not
+//                     see, and under a key with all rights
 //   MEMTYPE_CACHE     UCX's cache knows what was allocated while its hooks were in place; all other memory it takes for the host's
 // MM_ERROR_HANDLING stays off: with it the death of an idle peer is noticed after 20 s instead of milliseconds.
 struct UcxDefault {
@@ -32,7 +34,7 @@ struct UcxDefault {
     const char* value;
     std::array<const char*, 3> narrower = {};  // For single transports: ours would win over them.
 };
-constexpr std::array<UcxDefault, 10> kUcxDefaults = {{
+constexpr std::array<UcxDefault, 11> kUcxDefaults = {{
     {"RNDV_THRESH", "inf"},
     {"MAX_RMA_RAILS", "2"},
     {"MAX_HCA_PER_GPU", "auto"},
@@ -42,6 +44,7 @@ constexpr std::array<UcxDefault, 10> kUcxDefaults = {{
     {"RC_RETRY_COUNT", "6", {"RC_VERBS_RETRY_COUNT", "RC_MLX5_RETRY_COUNT", "DC_MLX5_RETRY_COUNT"}},
     {"UD_TIMEOUT", "10s", {"UD_VERBS_TIMEOUT", "UD_MLX5_TIMEOUT"}},
     {"KEEPALIVE_INTERVAL", "inf"},
+    {"IB_REG_MT_THRESH", "inf"},
     {"MEMTYPE_CACHE", "n"},
 }};
 constexpr std::int64_t kMinChunkBytes = 4096;

@@ -42,6 +42,7 @@ TEST(SettingsTest, Defaults) {
                                                       {"RC_RETRY_COUNT", "6"},
                                                       {"UD_TIMEOUT", "10s"},
                                                       {"KEEPALIVE_INTERVAL", "inf"},
+                                                      {"IB_REG_MT_THRESH", "inf"},
                                                       {"MEMTYPE_CACHE", "n"}}));
     EXPECT_FALSE(settings->staged);
     EXPECT_TRUE(Settings{}.check().ok());
@@ -152,6 +153,7 @@ TEST(SettingsTest, TheUsersUcxVariablesWin) {
                                                       {"RC_RETRY_COUNT", "6"},
                                                       {"UD_TIMEOUT", "10s"},
                                                       {"KEEPALIVE_INTERVAL", "inf"},
+                                                      {"IB_REG_MT_THRESH", "inf"},
                                                       {"MEMTYPE_CACHE", "n"}}));
     EXPECT_TRUE(settings->show_ucx_log);
 }

@@ -9,6 +9,8 @@ namespace sluice::transport {
 /// defines the two functions of libibverbs by which UCX registers memory: the dynamic linker finds those of the program first, and they
 /// pass on what they are called with, less these rights.
 ///
+/// UCX would register memory of 4 GiB and more with mlx5 devices by threads of its own; Settings::ucx turns that off (IB_REG_MT_THRESH).
+///
 /// Where they are not found first (Sluice within a shared library that is loaded locally), registrations are as UCX makes them.
 class ReadOnlyRegistration {
 public:
