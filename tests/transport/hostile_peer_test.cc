@@ -6,6 +6,7 @@
 #include "transport/ucx/ucx_transport.h"
 #include "transport/ucx/ucx_worker.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace sluice::test {
@@ -83,9 +85,10 @@ private:
 
 class HostilePeerTest : public ::testing::Test {
 protected:
-    void SetUp() override {
+    void SetUp() override { open(ucx_options(Network::kUcxTcp)); }
+    void open(const transport::UcxOptions& options) {
         loop.run_and_wait([&] {
-            auto opened = transport::open_ucx_transport(loop, ucx_options(Network::kUcxTcp));
+            auto opened = transport::open_ucx_transport(loop, options);
             ASSERT_TRUE(opened.ok()) << opened.status().message();
             transport = std::move(opened).value();
             transport->set_message_handler([this](auto header, auto payload) {
@@ -186,6 +189,81 @@ TEST_F(HostilePeerTest, OnlyRegisteredMemoryIsServed) {
     }
     EXPECT_EQ(peer->answers[UCS_OK], kServed);
     EXPECT_EQ(peer->answers[UCS_ERR_INVALID_ADDR], static_cast<int>(refused.size()));
+}
+
+class FewAnswersTest : public HostilePeerTest {
+protected:
+    static constexpr int kMaxAnswers = 4;
+    void SetUp() override {
+        memory = pattern_bytes(1, transport::kServedFragmentBytes);
+        transport::UcxOptions options = ucx_options(Network::kUcxTcp);
+        options.max_answers = kMaxAnswers;
+        open(options);
+    }
+    // Asks for all of the memory, without taking what is answered, until the victim has seen that. Returns how often.
+    int ask_for_more_than_sockets_hold() {
+        std::vector<std::byte> packed;
+        loop.run_and_wait([&] { packed = region->packed_key(); });
+        const auto fields = transport::decode_key(packed);
+        constexpr int kRequests = 1000;
+        for (int i = 0; i < kRequests; ++i) {
+            request(fields->id, fields->address, memory.size());
+        }
+        peer->send(0, {}, {}, UCP_AM_SEND_FLAG_EAGER);
+        const auto start = std::chrono::steady_clock::now();
+        while (messages.load() == 0 && std::chrono::steady_clock::now() - start < kPatience) {
+            std::this_thread::yield();
+        }
+        return kRequests;
+    }
+};
+
+TEST_F(FewAnswersTest, WhatCannotBeAnsweredIsRefused) {
+    const int requests = ask_for_more_than_sockets_hold();
+    const auto start = std::chrono::steady_clock::now();
+    while (peer->answers[UCS_OK] + peer->answers[UCS_ERR_NO_RESOURCE] < requests &&
+           std::chrono::steady_clock::now() - start < kPatience) {
+        peer->progress();
+    }
+    EXPECT_EQ(peer->answers[UCS_OK] + peer->answers[UCS_ERR_NO_RESOURCE], requests);
+    EXPECT_GT(peer->answers[UCS_OK], kMaxAnswers);
+    EXPECT_GT(peer->answers[UCS_ERR_NO_RESOURCE], 0);
+}
+
+TEST_F(FewAnswersTest, AGetThatIsRefusedEndsAndNamesTheOwner) {
+    ask_for_more_than_sockets_hold();
+    EventLoop reader("reader");
+    std::vector<std::byte> landing(memory.size());
+    std::unique_ptr<transport::Transport> reading;
+    std::unique_ptr<transport::MemoryRegion> target;
+    std::unique_ptr<transport::Endpoint> endpoint;
+    std::unique_ptr<transport::RemoteKey> key;
+    CountedCompletion done;
+    std::vector<std::byte> packed;
+    loop.run_and_wait([&] { packed = region->packed_key(); });
+    reader.run_and_wait([&] {
+        reading = transport::open_ucx_transport(reader, ucx_options(Network::kUcxTcp)).value();
+        target = reading->register_memory(landing, MemoryKind::kHost, Access::kLocal).value();
+        endpoint = reading->connect(address, 7, [](const Status&) {}).value();
+        key = endpoint->unpack_key(packed).value();
+        endpoint->get(landing.data(), landing.size(), *target, reinterpret_cast<std::uint64_t>(memory.data()), *key,
+                      done);
+    });
+    EXPECT_TRUE(done.wait_for());
+    EXPECT_EQ(done.status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(done.status().peer(), 7);
+    EXPECT_THAT(done.status().message(), testing::HasSubstr("reading from rank 7: it keeps too many answers"));
+    CountedCompletion closed;
+    reader.run_and_wait([&] {
+        key.reset();
+        endpoint->close(true, closed);
+    });
+    EXPECT_TRUE(closed.wait_for());
+    reader.run_and_wait([&] {
+        endpoint.reset();
+        target.reset();
+        reading.reset();
+    });
 }
 
 }  // namespace

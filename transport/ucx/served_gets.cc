@@ -21,6 +21,21 @@ void encode(const std::array<std::uint64_t, kCount>& values, std::span<std::byte
 
 // Endpoint, ticket, region, address, size.
 constexpr std::size_t kRequestBytes = 40;
+// Endpoint, ticket, status.
+constexpr std::size_t kAnswerBytes = 24;
+
+void encode_answer(std::uint64_t endpoint, std::uint64_t ticket, ucs_status_t status, std::span<std::byte> out) {
+    encode<3>({endpoint, ticket, static_cast<std::uint64_t>(static_cast<std::int64_t>(status))}, out);
+}
+
+ucp_request_param_t answer_parameters(ucp_send_nbx_callback_t callback, void* user_data) {
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_MULTI_SEND;
+    params.cb.send = callback;
+    params.user_data = user_data;
+    set_host_memory(params);
+    return params;
+}
 
 }  // namespace
 
@@ -141,8 +156,8 @@ void GetServer::serve(std::span<const std::byte> request, ucp_ep_h reply_to) {
     take_u64(request, address);
     take_u64(request, size);
 
-    if (in_use_ == kMaxAnswers) {
-        overflow_.note(kRequestBytes, "ask for memory, since too many readers do not take their answers");
+    if (in_use_ >= max_answers_) {
+        refuse(endpoint, ticket, reply_to);
         return;
     }
     ++in_use_;
@@ -164,14 +179,9 @@ void GetServer::serve(std::span<const std::byte> request, ucp_ep_h reply_to) {
             std::memcpy(answer.bytes.data(), region->data() + (address - begin), size);
         }
     }
-    encode<3>({endpoint, ticket, static_cast<std::uint64_t>(static_cast<std::int64_t>(status))}, answer.header);
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    params.cb.send = on_sent;
-    params.user_data = &answer;
-    params.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;
+    encode_answer(endpoint, ticket, status, answer.header);
+    ucp_request_param_t params = answer_parameters(on_sent, &answer);
     set_flags(params, UCP_AM_SEND_FLAG_EAGER);
-    set_host_memory(params);
     const ucs_status_ptr_t sent = ucp_am_send_nbx(reply_to, kServedAnswerId, answer.header.data(), answer.header.size(),
                                                   answer.bytes.data(), status == UCS_OK ? size : 0, &params);
     if (sent == nullptr || UCS_PTR_IS_ERR(sent)) {
@@ -185,6 +195,29 @@ void GetServer::on_sent(void* request, ucs_status_t, void* user_data) {
     answer->server->give_back(*answer);
 }
 
+// An answer all the same: without one the get would never end.
+void GetServer::refuse(std::uint64_t endpoint, std::uint64_t ticket, ucp_ep_h reply_to) {
+    if (refusing_ == kMaxRefusals) {
+        overflow_.note(kRequestBytes, "ask for memory, since too many readers do not take their answers");
+        return;
+    }
+    ++refusing_;
+    std::array<std::byte, kAnswerBytes> header;
+    encode_answer(endpoint, ticket, UCS_ERR_NO_RESOURCE, header);
+    ucp_request_param_t params = answer_parameters(on_refused, this);
+    set_flags(params, UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_COPY_HEADER);
+    const ucs_status_ptr_t sent =
+        ucp_am_send_nbx(reply_to, kServedAnswerId, header.data(), header.size(), nullptr, 0, &params);
+    if (sent == nullptr || UCS_PTR_IS_ERR(sent)) {
+        --refusing_;
+    }
+}
+
+void GetServer::on_refused(void* request, ucs_status_t, void* user_data) {
+    ucp_request_free(request);
+    --static_cast<GetServer*>(user_data)->refusing_;
+}
+
 void GetServer::give_back(Answer& answer) {
     --in_use_;
     answers_.give_back(&answer);
@@ -192,7 +225,7 @@ void GetServer::give_back(Answer& answer) {
 
 bool decode_answer(std::span<const std::byte> header, ServedAnswer& out) {
     std::uint64_t status = 0;
-    if (header.size() != 24 || !take_u64(header, out.endpoint) || !take_u64(header, out.ticket) ||
+    if (header.size() != kAnswerBytes || !take_u64(header, out.endpoint) || !take_u64(header, out.ticket) ||
         !take_u64(header, status)) {
         return false;
     }

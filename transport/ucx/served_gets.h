@@ -68,7 +68,8 @@ private:
 /// The owner's side. It keeps nothing about readers but the answers that are still on their way.
 class GetServer {
 public:
-    explicit GetServer(const ReadableRegions& regions) : regions_(regions) {}
+    /// Of answers that are held up by slow readers `max_answers` have bytes; requests beyond that are refused.
+    GetServer(const ReadableRegions& regions, int max_answers) : regions_(regions), max_answers_(max_answers) {}
 
     Status open(UcxWorker& worker);
 
@@ -79,18 +80,22 @@ private:
         GetServer* server = nullptr;
         Answer* next_free = nullptr;
     };
-    /// Answers that are held up by slow readers at most, 960 MiB; honest ones need 8 each.
-    static constexpr int kMaxAnswers = 16384;
+    /// Refusals that are held up by slow readers at most: UCX keeps a few hundred bytes for each.
+    static constexpr int kMaxRefusals = 65536;
 
     static ucs_status_t on_request(void* argument, const void* header, std::size_t header_size, void* data,
                                    std::size_t size, const ucp_am_recv_param_t* param);
     static void on_sent(void* request, ucs_status_t status, void* user_data);
+    static void on_refused(void* request, ucs_status_t status, void* user_data);
     void serve(std::span<const std::byte> request, ucp_ep_h reply_to);
+    void refuse(std::uint64_t endpoint, std::uint64_t ticket, ucp_ep_h reply_to);
     void give_back(Answer& answer);
 
     const ReadableRegions& regions_;
+    const int max_answers_;
     NodePool<Answer> answers_{64};
     int in_use_ = 0;
+    int refusing_ = 0;
     DropLog malformed_;
     DropLog overflow_;
 };

@@ -222,6 +222,14 @@ Status UcxEndpoint::status_of(const UcxOperation& operation) const {
     if (operation.status == UCS_OK) {
         return ok_status();
     }
+    if (operation.status == UCS_ERR_NO_RESOURCE && operation.asked > 0) {
+        return {
+            StatusCode::kResourceExhausted,
+            fmt::format("reading from rank {}: it keeps too many answers that its readers do not take; read from it "
+                        "with fewer ranks at a time, or over links with one-sided reads",
+                        peer_),
+            peer_};
+    }
     const Status status = from_ucs(
         operation.status,
         fmt::format("{} rank {}", operation.kind == UcxOperation::Kind::kSend ? "sending to" : "reading from", peer_),

@@ -96,13 +96,14 @@ Result<std::unique_ptr<Transport>> UcxTransport::open(EventLoop& loop, const Ucx
     SLUICE_ASSIGN_OR_RETURN(UcxContext context, UcxContext::open(settings));
     SLUICE_RETURN_IF_ERROR(check_locked_memory(context));
     SLUICE_ASSIGN_OR_RETURN(UcxWorker worker, UcxWorker::open(context.handle()));
-    std::unique_ptr<UcxTransport> transport(new UcxTransport(loop, std::move(context), std::move(worker)));
+    std::unique_ptr<UcxTransport> transport(
+        new UcxTransport(loop, std::move(context), std::move(worker), options.max_answers));
     SLUICE_RETURN_IF_ERROR(transport->set_up(options));
     return std::unique_ptr<Transport>(std::move(transport));
 }
 
-UcxTransport::UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker)
-    : loop_(loop), context_(std::move(context)), worker_(std::move(worker)) {}
+UcxTransport::UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker, int max_answers)
+    : loop_(loop), context_(std::move(context)), server_(readable_, max_answers), worker_(std::move(worker)) {}
 
 Status UcxTransport::set_up(const UcxOptions& options) {
     lively_ = options.probe_kind == MemoryKind::kCuda;

@@ -22,6 +22,9 @@ struct UcxOptions {
     /// The network devices to use, as UCX names them and separated by commas ("mlx5_0:1,mlx5_1:1", "eth0"); a name that there is not
     /// is refused, with those that there are. Empty: what UCX_NET_DEVICES and UCX choose.
     std::string net_devices = {};
+    /// Over emulated links a get is answered piece by piece, of at most 60 KiB. Of answers that slow readers do not take at most so many are
+    /// kept, 960 MiB; a reader needs 8. Gets beyond that fail.
+    int max_answers = 16384;
 };
 
 /// Opens a UCX transport on `loop`; called, and later destroyed, on the loop. Refuses a UCX library older than 1.22.

@@ -58,7 +58,7 @@ public:
     bool progress() override;
 
 private:
-    UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker);
+    UcxTransport(EventLoop& loop, UcxContext context, UcxWorker worker, int max_answers);
     Status set_up(const UcxOptions& options);
 
     bool arm() override;
@@ -74,7 +74,7 @@ private:
     // Destroyed from the bottom to the top: worker, memory, context.
     UcxContext context_;
     ReadableRegions readable_;
-    GetServer server_{readable_};
+    GetServer server_;
     alignas(64) std::array<std::byte, kProbeBytes> probe_memory_{};
     std::unique_ptr<MemoryRegion> probe_source_;
     std::unique_ptr<MemoryRegion> probe_target_;
