@@ -18,6 +18,9 @@ constexpr std::size_t kLongestErrorText = 800;  // fits one message on every net
 constexpr auto kCoordinatorFirst = std::chrono::milliseconds(300);
 // How long a rank whose deadline has passed waits for what the coordinator makes of that.
 constexpr auto kVerdictAfterDeadline = std::chrono::milliseconds(250);
+// Ranks that may follow a coordinator that was lost and are listened to at once: as many as may fail together, few enough that all ranks
+// of a large job can do it.
+constexpr int kSuccessors = 64;
 
 Message encode(MessageKind kind, std::uint64_t round, const Status& status, int failed_rank) {
     Message message;
@@ -279,6 +282,11 @@ void Coordination::peer_lost(int rank, const Status& cause) {
             round_failed(cause, rank);
             links_.declare_lost(next, unreachable(next, connected));
             return;
+        }
+        // It may be gone as well, and so may those after it: with a link to each their silence counts from now too. One that cannot be
+        // reached matters when it is the next.
+        for (int other = next + 1; other < std::min(next + kSuccessors, links_.rank()); ++other) {
+            static_cast<void>(links_.connect(other));
         }
     }
     if (is_coordinator()) {

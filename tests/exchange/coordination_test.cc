@@ -403,12 +403,20 @@ TEST(CoordinationHeartbeatTest, ARankThatFollowsAnotherCoordinatorIsNotTakenForD
     });
 }
 
-// As on a node that fails: the ranks that would follow the coordinator are gone with it.
-TEST(CoordinationHeartbeatTest, RanksThatDieTogetherAreFoundTogether) {
+// As on a node that fails: the ranks that would follow the coordinator are gone with it. They have been linked to the others, or not.
+class CoordinationNodeTest : public testing::TestWithParam<bool> {};
+
+TEST_P(CoordinationNodeTest, RanksThatDieTogetherAreFoundTogether) {
     constexpr auto kDeadAfter = 600ms;
-    FakeRanks ranks(6, {100ms, kDeadAfter});
+    FakeRanks ranks(6, {100ms, kDeadAfter}, /*linked=*/GetParam());
     for (int rank = 0; rank < 6; ++rank) {
-        ranks.at(rank).loop.run_and_wait([&] { ranks.at(rank).coordination->start_heartbeats(); });
+        ranks.at(rank).loop.run_and_wait([&] {
+            EXPECT_TRUE(ranks.at(rank).links->connect(0).ok());
+            for (int other = 1; rank == 0 && other < 6; ++other) {
+                EXPECT_TRUE(ranks.at(rank).links->connect(other).ok());
+            }
+            ranks.at(rank).coordination->start_heartbeats();
+        });
     }
     expect_round_is_good(ranks, {0, 1, 2, 3, 4, 5});
     const ExpectedLog stale("unknown or lost", ExpectedLog::Presence::kAllowed);
@@ -432,6 +440,8 @@ TEST(CoordinationHeartbeatTest, RanksThatDieTogetherAreFoundTogether) {
     }
     ranks.settle();
 }
+
+INSTANTIATE_TEST_SUITE_P(Linked, CoordinationNodeTest, testing::Bool());
 
 TEST(CoordinationHeartbeatTest, NobodyIsLostWhileAllLive) {
     FakeRanks ranks(3, {20ms, 2s});
