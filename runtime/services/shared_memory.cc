@@ -125,10 +125,12 @@ std::string host_identity() {
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
     const std::string processes = namespace_inode("/proc/self/ns/pid");
     const std::string network = namespace_inode("/proc/self/ns/net");
-    if (boot.empty() || processes.empty() || network.empty()) {
+    // A process of another one may not look into ours.
+    const std::string users = namespace_inode("/proc/self/ns/user");
+    if (boot.empty() || processes.empty() || network.empty() || users.empty()) {
         return {};
     }
-    return fmt::format("{}/{}/{}/{}", boot, processes, network, ::geteuid());
+    return fmt::format("{}/{}/{}/{}/{}", boot, processes, network, users, ::geteuid());
 }
 
 }  // namespace sluice

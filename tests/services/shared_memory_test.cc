@@ -4,6 +4,8 @@
 
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +83,24 @@ TEST(HostIdentityTest, IsThatOfAllProcessesOfTheHost) {
     const std::string mine = host_identity();
     ASSERT_FALSE(mine.empty());
     EXPECT_EQ(in_another_process([&] { return host_identity() == mine; }), 0);
+}
+
+TEST(HostIdentityTest, IsAnotherInAnotherNamespaceOfUsers) {
+    constexpr int kRefused = 2;
+    const std::string mine = host_identity();
+    const uid_t user = ::geteuid();
+    const int result = in_another_process([&] {
+        if (::unshare(CLONE_NEWUSER) != 0) {
+            ::_exit(kRefused);
+        }
+        // The same number in both: it is the namespace that tells them apart.
+        std::ofstream("/proc/self/uid_map") << user << " " << user << " 1";
+        return ::geteuid() == user && host_identity() != mine && !host_identity().empty();
+    });
+    if (result == kRefused) {
+        GTEST_SKIP() << "this user may not make namespaces of users";
+    }
+    EXPECT_EQ(result, 0);
 }
 
 }  // namespace
