@@ -1,4 +1,4 @@
-# UCX::ucp: from UCX_ROOT (CMake or environment variable) when given, else from third_party/ucx, where
+# UCX::ucp: from UCX_ROOT (CMake or environment variable, of this run of CMake) when given, else from third_party/ucx, where
 # scripts/install_ucx.sh unpacks the pinned wheel, else (from an install of Sluice) where Sluice was built against it.
 # Never from the system's paths: what distributions package is too old, and Open MPI pulls it in.
 # Refuses an older version by path and number.
@@ -7,6 +7,13 @@ list(REMOVE_ITEM _ucx_hints "")
 if(NOT _ucx_hints)
   set(_ucx_hints ${SLUICE_UCX_DEFAULT_ROOT})
 endif()
+# find_path and find_library do not look again for what an earlier run of CMake has found elsewhere.
+if(DEFINED UCX_LOOKED_IN AND NOT "${UCX_LOOKED_IN}" STREQUAL "${_ucx_hints}")
+  unset(UCX_INCLUDE_DIR CACHE)
+  unset(UCX_ucp_LIBRARY CACHE)
+  unset(UCX_ucs_LIBRARY CACHE)
+endif()
+set(UCX_LOOKED_IN "${_ucx_hints}" CACHE INTERNAL "Where UCX was looked for")
 find_path(UCX_INCLUDE_DIR ucp/api/ucp.h HINTS ${_ucx_hints} PATH_SUFFIXES include NO_DEFAULT_PATH)
 find_library(UCX_ucp_LIBRARY ucp HINTS ${_ucx_hints} PATH_SUFFIXES lib lib64 lib/x86_64-linux-gnu NO_DEFAULT_PATH)
 find_library(UCX_ucs_LIBRARY ucs HINTS ${_ucx_hints} PATH_SUFFIXES lib lib64 lib/x86_64-linux-gnu NO_DEFAULT_PATH)

@@ -1,4 +1,5 @@
-# FindUCX refuses an older UCX with its path and version, names what it looked for where there is none, and prefers UCX_ROOT.
+# FindUCX refuses an older UCX with its path and version, names what it looked for where there is none, and prefers UCX_ROOT,
+# also in a build folder that was configured with another one.
 include(${CMAKE_CURRENT_LIST_DIR}/script_support.cmake)
 file(WRITE ${WORK_DIR}/CMakeLists.txt "
 cmake_minimum_required(VERSION 3.25)
@@ -38,3 +39,13 @@ expect("${output}" "uses ${WORK_DIR}/ucx-1\\.23/include 1\\.23")
 
 run(output ${CMAKE_COMMAND} -E env UCX_ROOT=${WORK_DIR}/ucx-1.13 ${configure} -B ${WORK_DIR}/variable -DUCX_ROOT=${WORK_DIR}/ucx-1.23)
 expect("${output}" "uses ${WORK_DIR}/ucx-1\\.23/include 1\\.23")
+
+# One build folder, again and again: the default, one that is refused, another one, the default again.
+run(output ${configure} -B ${WORK_DIR}/again)
+expect("${output}" "uses ${WORK_DIR}/ucx-1\\.22/include 1\\.22")
+run_and_fail(output ${CMAKE_COMMAND} -E env UCX_ROOT=${WORK_DIR}/ucx-1.13 ${configure} -B ${WORK_DIR}/again)
+expect("${output}" "ucx-1\\.13/include")
+run(output ${CMAKE_COMMAND} -E env UCX_ROOT=${WORK_DIR}/ucx-1.23 ${configure} -B ${WORK_DIR}/again)
+expect("${output}" "uses ${WORK_DIR}/ucx-1\\.23/include 1\\.23")
+run(output ${configure} -B ${WORK_DIR}/again)
+expect("${output}" "uses ${WORK_DIR}/ucx-1\\.22/include 1\\.22")
