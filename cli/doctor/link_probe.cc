@@ -113,6 +113,9 @@ std::string network_transports(const std::string& allowed) {
     std::string out;
     std::istringstream names(allowed);
     for (std::string name; std::getline(names, name, ',');) {
+        if (name == "cuda") {
+            name = "cuda_copy,gdr_copy";  // UCX's name for these and cuda_ipc.
+        }
         if (std::ranges::find(kOneHost, name) == kOneHost.end()) {
             out += (out.empty() ? "" : ",") + name;
         }

@@ -296,6 +296,7 @@ TEST(DoctorTest, BetweenHostsThereIsNeitherSharedMemoryNorCma) {
     EXPECT_EQ(network_transports("all"), "^sm,cuda_ipc");
     EXPECT_EQ(network_transports("^ud"), "^ud,sm,cuda_ipc");
     EXPECT_EQ(network_transports("tcp,cma,sysv,self"), "tcp,self");
+    EXPECT_EQ(network_transports("rc,cuda,sm"), "rc,cuda_copy,gdr_copy");
     EXPECT_EQ(network_transports("cma"), "self");
 }
 
