@@ -77,7 +77,7 @@ std::string remedy_for(const TriedLink& link, const Examination& examination) {
         return "make CUDA work: see GPU below";
     }
     if (!link.network_only) {
-        if (!link.probe.memory_refused.empty()) {
+        if (!link.probe.cma_refused.empty()) {
             return "let processes of one user read each other: see ptrace below";
         }
         return "let UCX use cma (for host memory) and cuda_ipc (for GPU memory): look at UCX_TLS";
@@ -190,19 +190,30 @@ void examine_ptrace(const Examination& examination, Findings& out) {
     const std::string scope =
         node.ptrace_scope ? fmt::format("kernel.yama.ptrace_scope {}", *node.ptrace_scope) : "no Yama";
     const std::string rights = fmt::format("{}, {}CAP_SYS_PTRACE", scope, node.may_ptrace ? "" : "no ");
-    if (tried->probe.memory_refused.empty()) {
+    const std::string& cma = tried->probe.cma_refused;
+    const std::string& mapping = tried->probe.mapping_refused;
+    if (cma.empty() && mapping.empty()) {
         out.push_back({"ptrace", Severity::kGood,
                        fmt::format("processes may read each other's memory (cma, mapped): {}", rights), ""});
         return;
     }
-    const bool yama = node.ptrace_scope.value_or(0) > 0 && !node.may_ptrace;
-    out.push_back(
-        {"ptrace", Severity::kNote,
-         fmt::format("processes may not read each other's memory, so neither cma nor mapped copies work: {} ({})",
-                     tried->probe.memory_refused, rights),
-         yama ? "sysctl kernel.yama.ptrace_scope=0, or start a container with --cap-add=SYS_PTRACE"
-              : "start all ranks of a host as one user in one container, with --cap-add=SYS_PTRACE or a seccomp "
-                "profile that allows process_vm_readv"});
+    if (!cma.empty()) {
+        // Yama restricts attaching, which cma counts as; mapped copies only open what the owner has open.
+        const bool yama = node.ptrace_scope.value_or(0) > 0 && !node.may_ptrace;
+        out.push_back({"ptrace", Severity::kNote,
+                       fmt::format("processes may not read each other's memory, so cma does not work{}: {} ({})",
+                                   mapping.empty() ? " (mapped copies do)" : "", cma, rights),
+                       yama ? "sysctl kernel.yama.ptrace_scope=0, or start a container with --cap-add=SYS_PTRACE"
+                            : "start all ranks of a host as one user in one container, with --cap-add=SYS_PTRACE or a "
+                              "seccomp profile that allows process_vm_readv"});
+    }
+    if (!mapping.empty()) {
+        out.push_back({"ptrace", Severity::kNote,
+                       fmt::format("processes may not map each other's memory, so mapped copies do not work: {} ({})",
+                                   mapping, rights),
+                       "start all ranks of a host as one user in one container, from a program that this user may read "
+                       "and that has neither setuid bit nor file capabilities"});
+    }
 }
 
 void examine_gpus(const Examination& examination, Findings& out) {
@@ -222,13 +233,18 @@ void examine_gpus(const Examination& examination, Findings& out) {
     if (node.ports.empty()) {
         return;
     }
-    const bool direct = node.peermem || node.open_gpu_driver;
+    // What was tried out counts; how the kernel came to it may not be known here.
+    const bool tried = std::ranges::any_of(examination.links, [](const TriedLink& link) {
+        return link.memory == MemoryKind::kCuda && link.network_only && !link.emulated();
+    });
+    const bool direct = node.peermem || node.open_gpu_driver || tried;
     out.push_back(
         {"GPUDirect", direct ? Severity::kGood : Severity::kBad,
          node.peermem ? "nvidia_peermem is loaded: NICs read GPU memory"
          : node.open_gpu_driver
              ? "the driver's open kernel modules export dma-bufs: NICs read GPU memory (Linux >= 5.12)"
-             : "NICs cannot read GPU memory: neither nvidia_peermem nor the driver's open kernel modules",
+         : tried ? "NICs read GPU memory, as was tried out"
+                 : "NICs cannot read GPU memory: neither nvidia_peermem nor the driver's open kernel modules",
          direct ? ""
                 : "modprobe nvidia_peermem, or install the driver's open kernel modules; until then use --staged"});
     for (const Gpu& gpu : node.gpus) {

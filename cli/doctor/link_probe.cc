@@ -23,7 +23,7 @@
 
 namespace sluice::cli {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkProbe, transport, said_one_sided, found_one_sided, bytes_per_second, problem,
-                                   memory_refused)
+                                   cma_refused, mapping_refused)
 
 namespace {
 

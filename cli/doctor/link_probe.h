@@ -16,8 +16,8 @@ struct LinkProbe {
     bool found_one_sided = false;  ///< A read ended while the owner's process did nothing.
     double bytes_per_second = 0;   ///< Of reads of 1 MiB, some in flight; of one pair of processes.
     std::string problem;           ///< Why there is no answer, or why reads failed; one line.
-    /// Why one process may not read the other's memory by the kernel's help (CMA, mapping); empty when it may.
-    std::string memory_refused;
+    std::string cma_refused;  ///< Why the kernel does not read the other process's memory for one; empty when it does.
+    std::string mapping_refused;  ///< Why one process may not map the other's shared memory; empty when it may.
 };
 
 struct LinkProbeOptions {

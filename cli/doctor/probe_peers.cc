@@ -2,6 +2,7 @@
 
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/services/event_loop.h"
+#include "runtime/services/shared_memory.h"
 #include "transport/ucx/ucx_transport.h"
 
 #include <fmt/format.h>
@@ -11,7 +12,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <fcntl.h>
 #include <mutex>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -34,6 +34,7 @@ constexpr std::chrono::seconds kConnectLimit{10};
 constexpr std::chrono::seconds kHeldLimit{1};
 constexpr std::chrono::milliseconds kRateSpan{300};
 constexpr std::uint32_t kMostBlob = 1 << 20;
+constexpr std::int64_t kSharedBytes = 1;
 
 Status socket_error(const char* what) {
     return {StatusCode::kPeerLost, fmt::format("the other process of the probe is gone ({})", what)};
@@ -215,13 +216,15 @@ struct Offer {
         pid_t process = 0;
         std::uint64_t bytes = 0;   ///< Of the memory to read.
         std::uint64_t canary = 0;  ///< Of a byte in host memory.
+        SharedMemoryHandle shared;
     } place;
     std::vector<std::byte> address;
     std::vector<std::byte> key;
+    std::vector<std::byte> no_shared;  ///< Why the owner has no shared memory, as text; empty when it has.
 };
 
-/// Whether the kernel lets this process read the memory of another: that is CMA; and open its descriptors: that is mapped memory.
-std::string memory_refusal(const Offer& offer) {
+/// Whether the kernel reads the memory of another process for this one: that is CMA.
+std::string cma_refusal(const Offer& offer) {
     std::byte byte{};
     const iovec here{&byte, 1};
     // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in the other process.
@@ -229,18 +232,22 @@ std::string memory_refusal(const Offer& offer) {
     if (::process_vm_readv(offer.place.process, &here, 1, &there, 1, 0) != 1) {
         return fmt::format("process_vm_readv: {}", std::generic_category().message(errno));
     }
-    const int fd = ::open(fmt::format("/proc/{}/fd", offer.place.process).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-    if (fd < 0) {
-        return fmt::format("/proc/<pid>/fd: {}", std::generic_category().message(errno));
-    }
-    ::close(fd);
     return {};
+}
+
+/// Whether mapped copies work. They need other rights than CMA does.
+std::string mapping_refusal(const Offer& offer) {
+    if (!offer.no_shared.empty()) {
+        return {reinterpret_cast<const char*>(offer.no_shared.data()), offer.no_shared.size()};
+    }
+    return map_shared_memory(offer.place.shared, kSharedBytes).status().message();
 }
 
 Result<Offer> receive_offer(int socket) {
     Offer offer;
     SLUICE_ASSIGN_OR_RETURN(offer.address, receive_blob(socket));
     SLUICE_ASSIGN_OR_RETURN(offer.key, receive_blob(socket));
+    SLUICE_ASSIGN_OR_RETURN(offer.no_shared, receive_blob(socket));
     if (!read_all(socket, &offer.place, sizeof(offer.place))) {
         return socket_error("receiving");
     }
@@ -304,9 +311,13 @@ Status run_probe_owner(const LinkProbeOptions& options, int socket) {
     side.loop.run_and_wait([&] { address = side.transport->address(); });
     SLUICE_RETURN_IF_ERROR(send_blob(socket, address));
     SLUICE_RETURN_IF_ERROR(send_blob(socket, side.region->packed_key()));
+    const Result<SharedBuffer> shared = SharedBuffer::allocate(kSharedBytes);
+    const std::string no_shared = shared.status().message();
+    SLUICE_RETURN_IF_ERROR(send_blob(socket, std::as_bytes(std::span(no_shared))));
     const std::byte canary{};
     const Offer::Place place{::getpid(), reinterpret_cast<std::uint64_t>(side.memory->data()),
-                             reinterpret_cast<std::uint64_t>(&canary)};
+                             reinterpret_cast<std::uint64_t>(&canary),
+                             shared.ok() ? shared->handle() : SharedMemoryHandle{}};
     if (!write_all(socket, &place, sizeof(place))) {
         return socket_error("sending");
     }
@@ -325,7 +336,8 @@ void run_probe_reader(const LinkProbeOptions& options, int socket, const std::fu
     if (!offer.ok()) {
         return;  // The owner has failed, and knows why.
     }
-    probe.memory_refused = memory_refusal(*offer);
+    probe.cma_refused = cma_refusal(*offer);
+    probe.mapping_refused = mapping_refusal(*offer);
     Side side(options);
     Reads reads;
     const Status status = side.status.ok() ? try_out(side, *offer, socket, reads, probe) : side.status;

@@ -22,8 +22,8 @@ const char* to_string(Severity severity) {
 }  // namespace
 
 bool fit(const Examination& examination) {
-    return examination.ucx_status.ok() && !examination.links.empty() &&
-           std::ranges::none_of(examination.links, &TriedLink::emulated);
+    return !examination.links.empty() &&
+           std::ranges::none_of(examine(examination), [](const Finding& f) { return f.severity == Severity::kBad; });
 }
 
 std::string doctor_page(const std::vector<Finding>& findings) {

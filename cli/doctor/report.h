@@ -14,7 +14,7 @@ std::string doctor_page(const std::vector<Finding>& findings);
 /// {"schema":1,"fit":...,"findings":[...],"links":[...],"ports":[...],"gpus":[...]}.
 nlohmann::json doctor_json(const Examination& examination, const std::vector<Finding>& findings);
 
-/// False when a pull would be emulated, or fail, on this node.
+/// False when a pull would be emulated, or fail, on this node: when a finding is bad, or no link could be tried.
 bool fit(const Examination& examination);
 
 }  // namespace sluice::cli

@@ -185,6 +185,7 @@ TEST(DoctorTest, ASmallLimitOfLockedMemoryIsBadWhereThereAreDevices) {
     node.node.locked_bytes = 65536;
     Finding finding = only_wrong(node, "memory");
     EXPECT_EQ(finding.severity, Severity::kBad);
+    EXPECT_FALSE(fit(node)) << "the few megabytes that were tried are not all that a rank registers";
     EXPECT_THAT(finding.what, HasSubstr("64"));
     EXPECT_THAT(finding.remedy, HasSubstr("ulimit -l unlimited"));
     node.links[1].probe.problem = "registering failed";
@@ -192,6 +193,7 @@ TEST(DoctorTest, ASmallLimitOfLockedMemoryIsBadWhereThereAreDevices) {
     node.links[1].probe.problem.clear();
     node.node.ports.clear();
     EXPECT_EQ(only_wrong(node, "memory").severity, Severity::kNote);
+    EXPECT_TRUE(fit(node));
     node.node.ignores_locked_limit = true;
     EXPECT_THAT(wrong(node, "memory"), IsEmpty());
     node.node.ignores_locked_limit = false;
@@ -207,19 +209,27 @@ TEST(DoctorTest, LittleSharedMemoryIsNoted) {
 
 TEST(DoctorTest, RefusedReadsOfOtherProcessesAreTracedToTheirReason) {
     Examination node = good_node();
-    node.links[0].probe.memory_refused = "process_vm_readv: Operation not permitted";
+    node.links[0].probe.cma_refused = "process_vm_readv: Operation not permitted";
     node.node.ptrace_scope = 1;
+    EXPECT_THAT(only_wrong(node, "ptrace").what, HasSubstr("so cma does not work (mapped copies do)"));
     EXPECT_THAT(only_wrong(node, "ptrace").remedy, HasSubstr("ptrace_scope=0"));
     node.node.ptrace_scope.reset();
     EXPECT_THAT(only_wrong(node, "ptrace").remedy, HasSubstr("seccomp"));
     node.links[0].probe = emulated("tcp/lo");
-    node.links[0].probe.memory_refused = "process_vm_readv: Operation not permitted";
+    node.links[0].probe.cma_refused = "process_vm_readv: Operation not permitted";
     EXPECT_THAT(only_wrong(node, "pull").remedy, HasSubstr("ptrace"));
+    node.links[0].probe.mapping_refused = "cannot map 1 B of shared memory";
+    EXPECT_EQ(wrong(node, "ptrace").size(), 2u);
+    node.links[0].probe.cma_refused.clear();
+    EXPECT_THAT(only_wrong(node, "ptrace").what, HasSubstr("so mapped copies do not work"));
+    EXPECT_THAT(only_wrong(node, "ptrace").remedy, HasSubstr("as one user"));
 }
 
 TEST(DoctorTest, GpusThatNicsCannotReadAreFound) {
     Examination node = good_node();
     node.node.peermem = false;
+    EXPECT_THAT(wrong(node, "GPUDirect"), IsEmpty()) << "reads between hosts were tried and are one-sided";
+    node.links[3].probe = emulated("tcp/eth0");
     EXPECT_THAT(only_wrong(node, "GPUDirect").remedy, HasSubstr("nvidia_peermem"));
     node.node.open_gpu_driver = true;
     EXPECT_THAT(wrong(node, "GPUDirect"), IsEmpty());

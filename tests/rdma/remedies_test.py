@@ -100,7 +100,7 @@ CASES = [
          [("memory", "note", "/dev/shm", "remount,size=8g")],
          spoil=lambda: run("mount -o remount,size=64m /dev/shm"), heal=lambda: run("mount -o remount,size=8g /dev/shm")),
     Case("kernel.yama.ptrace_scope=2, no CAP_SYS_PTRACE", "sysctl kernel.yama.ptrace_scope=0",
-         [("ptrace", "note", "may not read each other's memory", "ptrace_scope=0")],
+         [("ptrace", "note", "so cma does not work (mapped copies do)", "ptrace_scope=0")],
          spoil=lambda: run("echo 2 >/proc/sys/kernel/yama/ptrace_scope"),
          heal=lambda: run("echo 0 >/proc/sys/kernel/yama/ptrace_scope"),
          spoiled=without("sys_ptrace"), healed=without("sys_ptrace")),
