@@ -2,12 +2,14 @@
 
 Needs root, iproute2, and the kernel's tbf; nothing else of the machine is touched. See docs/benchmarks.md."""
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 
 SUBNET = "10.88.0"
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def need(condition, what):
@@ -19,6 +21,25 @@ def run(*command, check=True):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     need(done.returncode == 0 or not check, f"{' '.join(command)}: {done.stderr.strip()}")
     return done.stdout
+
+
+def end(*_):
+    # A shell that is hung up tells its jobs once more: that must not stop what removes the links.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit("cluster: ended by a signal")
+
+
+def refuse_other_clusters():
+    """Two bridges of one address would split what is sent to it: none of the nodes would find the others."""
+    # "5: sl123b    inet 10.88.0.254/24 scope global sl123b"
+    for line in run("ip", "-o", "addr", "show", "to", f"{SUBNET}.0/24").splitlines():
+        device, _, address = line.split()[1:4]
+        prefix = re.fullmatch(r"(sl\d+)b", device)
+        need(prefix, f"{device} has {address}, and {SUBNET}.0/24 is to be the nodes': take it from {device}, or change SUBNET in {__file__}")
+        nodes = [name for name in (words.split()[0] for words in run("ip", "netns", "list").splitlines()) if re.fullmatch(rf"{prefix[1]}n\d+", name)]
+        remedy = "; ".join([f"ip link del {device}", *(f"ip netns del {node}" for node in nodes)])
+        sys.exit(f"cluster: {device} has {address}: another benchmark is running, or was killed; if so, remove what it left: {remedy}")
 
 
 class Network:
@@ -39,9 +60,11 @@ class Network:
         return f"{self.prefix}p{number}"
 
     def __enter__(self):
-        need(not self._leftovers(), f"{self.bridge} exists already: remove it with `ip link del {self.bridge}`")
-        # Whoever ends us, by `timeout` say, gets a machine without our links all the same.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit("cluster: ended by a signal"))
+        refuse_other_clusters()
+        # Whoever ends us, by `timeout` say, gets a machine without our links all the same. Under nohup SIGHUP stays ignored.
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, end)
         try:
             run("ip", "link", "add", self.bridge, "type", "bridge")
             run("ip", "addr", "add", f"{SUBNET}.254/24", "dev", self.bridge)
@@ -90,9 +113,6 @@ class Network:
             return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)
         except subprocess.TimeoutExpired:
             sys.exit(f"cluster: {' '.join(programs[0][1][:2])} did not end within {timeout} s")
-
-    def _leftovers(self):
-        return subprocess.run(("ip", "link", "show", self.bridge), capture_output=True, check=False).returncode == 0
 
     def __exit__(self, *_):
         for number in range(self.count):
