@@ -14,7 +14,6 @@ if(SLUICE_BUILD_BENCH)
 endif()
 if(SLUICE_BUILD_TESTS)
   find_package(GTest REQUIRED)
-  find_package(benchmark REQUIRED)
 endif()
 
 set(SLUICE_HAVE_CUDA OFF)

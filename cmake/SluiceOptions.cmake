@@ -1,5 +1,5 @@
 # Options and compile flags shared by all targets.
-option(SLUICE_BUILD_TESTS "Build the tests and the bench drivers" ON)
+option(SLUICE_BUILD_TESTS "Build the tests" ON)
 option(SLUICE_BUILD_BENCH "Build the bench programs" ON)
 option(SLUICE_RDMA_TESTS "Build the tests over verbs lanes, which run in the guest of tests/rdma/run.sh" OFF)
 option(SLUICE_WERROR "Treat warnings as errors" OFF)
