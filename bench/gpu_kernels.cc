@@ -21,6 +21,8 @@ namespace {
 
 using Launch = std::function<Status(const CudaStream&)>;
 
+constexpr std::byte kPoison{0xEE};
+
 /// Memory, a stream, and a clock that runs on the device.
 class Rig {
 public:
@@ -113,8 +115,10 @@ Result<DeviceProgramView> compiled(Rig& rig, const std::vector<ProgramCopy>& cop
     return upload_program(program, rig.arena, rig.stream);
 }
 
-// Checks a program's effect on a sample against the host engine, so that what is timed is known to be right.
+// Checks a program's effect on a sample against the host engine, so that what is timed is known to be right: what it must write is written,
+// and what lies between is not.
 Status check_copy(const Rig& rig, const std::vector<ProgramCopy>& copies, const DeviceProgramView& program) {
+    SLUICE_RETURN_IF_ERROR(fill_async(rig.target.data(), kPoison, rig.target.size(), rig.stream));
     SLUICE_RETURN_IF_ERROR(launch_copy(program, {}, nullptr, rig.stream.handle()));
     for (const std::size_t i : {std::size_t{0}, copies.size() / 2, copies.size() - 1}) {
         ProgramCopy one = copies[i];
@@ -135,7 +139,7 @@ Status check_copy(const Rig& rig, const std::vector<ProgramCopy>& copies, const 
         SLUICE_RETURN_IF_ERROR(copy_async(source.data(), one.source + one.copy.src_offset, source.size(), rig.stream));
         SLUICE_RETURN_IF_ERROR(copy_async(target.data(), one.target + one.copy.dst_offset, target.size(), rig.stream));
         SLUICE_RETURN_IF_ERROR(rig.stream.wait());
-        std::vector<std::byte> expected = target;
+        std::vector<std::byte> expected(target.size(), kPoison);
         StridedCopy here = one.copy;
         here.src_offset = here.dst_offset = 0;
         if (converts) {
@@ -157,6 +161,39 @@ Status measure_program(Rig& rig, const GpuKernelOptions& options, const std::str
     return measure(
         rig, options, name, moved,
         [&](const CudaStream& stream) { return launch_copy(program, {}, nullptr, stream.handle()); }, rows);
+}
+
+// Checks the first and the last matrix against what the host makes of them, bit by bit.
+Status check_quantise(const Rig& rig, const BlockQuantisation& job) {
+    const auto elements = static_cast<std::size_t>(job.rows * job.columns);
+    const auto blocks = static_cast<std::size_t>(job.block_rows() * job.block_columns());
+    const auto matrices = static_cast<std::size_t>(job.matrices);
+    const std::size_t source_bytes = elements * static_cast<std::size_t>(size_of(job.from));
+    const std::size_t scale_bytes = blocks * sizeof(float);
+    auto* scales_of_all = reinterpret_cast<std::byte*>(job.scales);
+    SLUICE_RETURN_IF_ERROR(fill_async(job.values, kPoison, matrices * elements, rig.stream));
+    SLUICE_RETURN_IF_ERROR(fill_async(scales_of_all, kPoison, matrices * scale_bytes, rig.stream));
+    SLUICE_RETURN_IF_ERROR(launch_quantise(job, rig.stream.handle()));
+    for (const std::size_t matrix : {std::size_t{0}, matrices - 1}) {
+        std::vector<std::byte> source(source_bytes), values(elements), scales(scale_bytes), expected(elements);
+        std::vector<float> expected_scales(blocks);
+        SLUICE_RETURN_IF_ERROR(copy_async(source.data(), job.source + matrix * source_bytes, source_bytes, rig.stream));
+        SLUICE_RETURN_IF_ERROR(copy_async(values.data(), job.values + matrix * elements, elements, rig.stream));
+        SLUICE_RETURN_IF_ERROR(
+            copy_async(scales.data(), scales_of_all + matrix * scale_bytes, scale_bytes, rig.stream));
+        SLUICE_RETURN_IF_ERROR(rig.stream.wait());
+        BlockQuantisation here = job;
+        here.matrices = 1;
+        here.source = source.data();
+        here.values = expected.data();
+        here.scales = expected_scales.data();
+        quantise_blocks(here);
+        if (values != expected || std::memcmp(scales.data(), expected_scales.data(), scale_bytes) != 0) {
+            return Status(StatusCode::kMismatch,
+                          fmt::format("matrix {} of {} was quantised wrongly", matrix, matrices));
+        }
+    }
+    return ok_status();
 }
 
 }  // namespace
@@ -240,8 +277,10 @@ Status bench_gpu_quantise(const GpuKernelOptions& options, nlohmann::json& rows)
         job.scales = reinterpret_cast<float*>(rig.target.data() + elements);
         const std::int64_t scales =
             elements / (kQuantiseBlock * kQuantiseBlock) * static_cast<std::int64_t>(sizeof(float));
+        const std::string name = fmt::format("quantise {}", to_string(from));
+        SLUICE_RETURN_IF_ERROR(check_quantise(rig, job).with_context(name));
         SLUICE_RETURN_IF_ERROR(measure(
-            rig, options, fmt::format("quantise {}", to_string(from)), elements * (size_of(from) + 1) + scales,
+            rig, options, name, elements * (size_of(from) + 1) + scales,
             [&](const CudaStream& stream) { return launch_quantise(job, stream.handle()); }, rows));
     }
     return ok_status();

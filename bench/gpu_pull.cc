@@ -1,6 +1,7 @@
 #include "bench/gpu_pull.h"
 
 #include "bench/gpu_session.h"
+#include "bench/known_series.h"
 #include "bench/pack_load.h"
 #include "bench/raw_get.h"
 #include "bench/spread.h"
@@ -261,6 +262,7 @@ Status run_all(const GpuPullOptions& options, const Settings& settings, Bootstra
 }  // namespace
 
 Status bench_gpu_pull(const GpuPullOptions& options, nlohmann::json& rows) {
+    SLUICE_RETURN_IF_ERROR(check_series(options.only, kSeries));
     SLUICE_ASSIGN_OR_RETURN(Settings settings, Settings::from_environment());
     settings.adapt_to_device();
     log::set_level(LogLevel::kWarning);

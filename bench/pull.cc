@@ -1,6 +1,7 @@
 // One worker pulls its part of a model from one trainer: a raw get of the same bytes, a memcpy of the same bytes, and the real
 // plan by each path, repetition by repetition in one run, so that all of them meet the same machine.
 //   mpirun --bind-to none -n 2 bench_pull [--json FILE]
+#include "bench/known_series.h"
 #include "bench/pull_pair.h"
 #include "bench/raw_get.h"
 #include "bench/spread.h"
@@ -199,6 +200,9 @@ Status run_all_series(const Options& options, const Settings& settings, Bootstra
 }
 
 cli::ExitCode run(const Options& options) {
+    if (const Status known = check_series(options.only, kSeries); !known.ok()) {
+        return cli::report(known);
+    }
     const Result<Settings> settings = Settings::from_environment();
     if (!settings.ok()) {
         return cli::report(settings.status());

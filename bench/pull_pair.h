@@ -44,7 +44,8 @@ public:
              Ownership ownership);
 
     Status prepare();
-    /// Moves what `demand` asks for by `path`. On the trainer the timings are empty but for the bytes.
+    /// Moves what `demand` asks for by `path`, and compares every byte of the last repetition. On the trainer the timings are empty but for
+    /// the bytes.
     Result<PullTimings> run(const Demand& demand, RouteOptions::PathChoice path);
     /// On the worker, before it is destroyed, and before the trainer's.
     void close() { raw_.reset(); }
