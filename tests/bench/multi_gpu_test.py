@@ -25,9 +25,12 @@ def sync(**changed):
 
 class FiguresTest(unittest.TestCase):
     def test_gpus_are_read_from_info(self):
-        info = "UCX   1.22.0 (x)\nCUDA  CUDA 13.0, driver for 13.0, NCCL 2.28.3 (library 2.28.9); 0: NVIDIA H200, 9.0, 139.8 GiB; 1: NVIDIA H200, 9.0, 140.0 GiB\n"
-        self.assertEqual(figures.gpus_of(info), [("NVIDIA H200", 139.8 * 2 ** 30), ("NVIDIA H200", 140.0 * 2 ** 30)])
-        self.assertEqual(figures.gpus_of("CUDA  CUDA 13.0; no driver\n"), "CUDA 13.0; no driver")
+        # tests/cuda/cuda_probe_test.cc holds describe() to these two lines.
+        described = ("CUDA 13.0, driver for 13.1, NCCL 2.28.9 (library 2.28.3); 0: NVIDIA H200, 9.0, 139.8 GiB; "
+                     "1: NVIDIA B200, 10.0, 180.0 GiB")
+        self.assertEqual(figures.gpus_of(f"UCX   1.22.0 (x)\nCUDA  {described}\n"), [("NVIDIA H200", 139.8 * 2 ** 30), ("NVIDIA B200", 180.0 * 2 ** 30)])
+        described = "CUDA 13.0, NCCL 2.28.9 (no library here); no CUDA driver"
+        self.assertEqual(figures.gpus_of(f"CUDA  {described}\n"), described)
         self.assertIsInstance(figures.gpus_of(""), str)
 
     def test_every_case_is_run_or_listed_with_the_gpus_it_needs(self):

@@ -40,6 +40,7 @@ TEST(CudaProbe, DescribesABuildWithoutCuda) {
     EXPECT_EQ(describe(state), "no CUDA in this build; built without CUDA");
 }
 
+// bench/multi_gpu.py reads this line and the one below: tests/bench/multi_gpu_test.py has the same, to be changed with them.
 TEST(CudaProbe, DescribesDriverNcclAndDevices) {
     CudaState state;
     state.toolkit_version = "13.0";
