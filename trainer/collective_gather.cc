@@ -28,9 +28,13 @@ Result<std::optional<Buffer>> allocate_largest(Device& device, const std::vector
 
 Result<CollectiveGather> CollectiveGather::create(Device& device, int lane, CollectiveGroup& group, const Route& pulled,
                                                   const OwnerRoute& served, const SegmentBases& segments,
-                                                  GroupId groups) {
+                                                  const std::vector<GroupId>& order) {
     CollectiveGather out(device, lane, group);
-    out.parts_.resize(static_cast<std::size_t>(groups));
+    out.parts_.resize(order.size());
+    out.place_.resize(order.size());
+    for (std::size_t place = 0; place < order.size(); ++place) {
+        out.place_[static_cast<std::size_t>(order[place])] = place;
+    }
     std::vector<std::int64_t> packed(out.parts_.size()), scattered(out.parts_.size());
     for (const ServedDemand& demand : served.demands) {
         SLUICE_RETURN_IF_ERROR(out.add_sent(demand, segments, packed));
@@ -46,8 +50,8 @@ Result<CollectiveGather> CollectiveGather::create(Device& device, int lane, Coll
 Status CollectiveGather::add_sent(const ServedDemand& demand, const SegmentBases& segments,
                                   std::vector<std::int64_t>& packed) {
     for (const ServedChunk& chunk : demand.chunks) {
-        const auto group = static_cast<std::size_t>(chunk.group);
-        Sent& sent = parts_[group].sent.emplace_back();
+        const std::size_t place = place_[static_cast<std::size_t>(chunk.group)];
+        Sent& sent = parts_[place].sent.emplace_back();
         sent.peer = demand.workers.front();
         sent.bytes = chunk.wire_bytes;
         const Piece& first = chunk.pieces.front();
@@ -56,7 +60,7 @@ Status CollectiveGather::add_sent(const ServedDemand& demand, const SegmentBases
             sent.shard = const_cast<std::byte*>(segments[static_cast<std::size_t>(first.segment)]) + run.src_offset;
         } else {
             SLUICE_ASSIGN_OR_RETURN(sent.pack, compile_pack(*device_, chunk, segments));
-            sent.offset = take(packed[group], chunk.wire_bytes);
+            sent.offset = take(packed[place], chunk.wire_bytes);
         }
     }
     return ok_status();
@@ -64,8 +68,8 @@ Status CollectiveGather::add_sent(const ServedDemand& demand, const SegmentBases
 
 Status CollectiveGather::add_received(const Chunk& chunk, const SegmentBases& segments,
                                       std::vector<std::int64_t>& scattered) {
-    const auto group = static_cast<std::size_t>(chunk.group);
-    Parts& parts = parts_[group];
+    const std::size_t place = place_[static_cast<std::size_t>(chunk.group)];
+    Parts& parts = parts_[place];
     // The wire form comes in one piece, as that of a packed chunk does, whatever the route says of how it would be pulled.
     Chunk whole = chunk;
     whole.path = Path::kPacked;
@@ -85,13 +89,26 @@ Status CollectiveGather::add_received(const Chunk& chunk, const SegmentBases& se
         received.offset = compiled.reads.front().copy.dst_offset;
     } else {
         SLUICE_ASSIGN_OR_RETURN(received.scatter, compile_landing(*device_, compiled, segments, {}));
-        received.offset = take(scattered[group], chunk.wire_bytes);
+        received.offset = take(scattered[place], chunk.wire_bytes);
     }
     return ok_status();
 }
 
 Status CollectiveGather::gather(GroupId group, std::byte* buffer, Deadline deadline) {
-    const Parts& parts = parts_[static_cast<std::size_t>(group)];
+    SLUICE_RETURN_IF_ERROR(send_until(place_[static_cast<std::size_t>(group)], deadline));
+    return exchange(parts_[next_++], buffer, deadline);
+}
+
+Status CollectiveGather::finish(Deadline deadline) { return send_until(parts_.size(), deadline); }
+
+Status CollectiveGather::send_until(std::size_t place, Deadline deadline) {
+    while (next_ < place) {
+        SLUICE_RETURN_IF_ERROR(exchange(parts_[next_++], nullptr, deadline));
+    }
+    return ok_status();
+}
+
+Status CollectiveGather::exchange(const Parts& parts, std::byte* buffer, Deadline deadline) {
     sends_.clear();
     receives_.clear();
     for (const Sent& sent : parts.sent) {

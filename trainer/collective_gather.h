@@ -24,12 +24,19 @@ namespace sluice {
 class CollectiveGather {
 public:
     /// `lane` of the device is used by nobody else meanwhile. `pulled` and `served` are this rank's routes, `segments` its shards in the
-    /// device's memory; `groups` is one more than the highest group.
+    /// device's memory; `order` has all groups.
     static Result<CollectiveGather> create(Device& device, int lane, CollectiveGroup& group, const Route& pulled,
-                                           const OwnerRoute& served, const SegmentBases& segments, GroupId groups);
+                                           const OwnerRoute& served, const SegmentBases& segments,
+                                           const std::vector<GroupId>& order);
 
-    /// Fills `buffer` with the group's gathered parts. Collective; when it returns, the own shards of the group are read by nobody any more.
+    // Exchanges are collective. Peers may gather groups that this rank does not: of those it sends its parts, in the one order of all groups.
+
+    /// A version begins.
+    void begin() { next_ = 0; }
+    /// Fills `buffer` with the group's gathered parts, after all that it sends of groups before this one. Groups come in their order.
     Status gather(GroupId group, std::byte* buffer, Deadline deadline);
+    /// After the last group: sends what is left. When it returns, the own shards are read by nobody any more.
+    Status finish(Deadline deadline);
 
     /// Device memory for parts on their way.
     [[nodiscard]] std::int64_t bytes() const;
@@ -58,13 +65,17 @@ private:
 
     CollectiveGather(Device& device, int lane, CollectiveGroup& group)
         : device_(&device), lane_(lane), group_(&group) {}
+    Status send_until(std::size_t place, Deadline deadline);
+    Status exchange(const Parts& parts, std::byte* buffer, Deadline deadline);
     Status add_sent(const ServedDemand& demand, const SegmentBases& segments, std::vector<std::int64_t>& packed);
     Status add_received(const Chunk& chunk, const SegmentBases& segments, std::vector<std::int64_t>& scattered);
 
     Device* device_;
     int lane_;
     CollectiveGroup* group_;
-    std::vector<Parts> parts_;  // by group
+    std::vector<Parts> parts_;        // in the order of the groups
+    std::vector<std::size_t> place_;  // of each group in it
+    std::size_t next_ = 0;            // of this version's exchanges
     std::optional<Buffer> packed_, scattered_;
     std::vector<CollectiveGroup::Transfer> sends_, receives_;  // of the exchange that runs
 };

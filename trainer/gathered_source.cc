@@ -120,7 +120,6 @@ Status GatheredSource::start(Session& session) {
     SLUICE_ASSIGN_OR_RETURN(std::vector<PullOwner> owners,
                             pull_owners(session, plan.gather_route, FlowId::kGather, own_world_rank, local));
 
-    const int groups = static_cast<int>(gathered_bytes_.size());
     begin_task_ = std::make_unique<BeginTask>(*this);
     allow_task_ = std::make_unique<AllowTask>(*this);
     PullOptions pull;
@@ -154,9 +153,9 @@ Status GatheredSource::start(Session& session) {
     if (options_.group == nullptr) {
         return ok_status();
     }
-    SLUICE_ASSIGN_OR_RETURN(collective_,
-                            CollectiveGather::create(*device_, session.settings().copy_threads, *options_.group,
-                                                     plan.gather_route, plan.gather_owner_route, local, groups));
+    SLUICE_ASSIGN_OR_RETURN(
+        collective_, CollectiveGather::create(*device_, session.settings().copy_threads, *options_.group,
+                                              plan.gather_route, plan.gather_owner_route, local, plan.group_order));
     return ok_status();
 }
 
@@ -164,6 +163,7 @@ Status GatheredSource::begin(std::uint64_t version) {
     landed_->reset();
     released_->reset();
     if (collective_) {
+        collective_->begin();
         return ok_status();
     }
     begin_task_->version = version;
@@ -203,7 +203,7 @@ Status GatheredSource::gather_by_pull(std::uint64_t version, GroupId group, std:
 
 Status GatheredSource::end(Deadline deadline) {
     if (collective_) {
-        return ok_status();  // gather() returns when nobody reads the shards any more
+        return collective_->finish(deadline).with_context("sending shards of groups that peers gather");
     }
     if (!landed_->wait_over(deadline)) {
         return deadline_exceeded("a group that nobody asked for was not gathered");

@@ -71,6 +71,7 @@ public:
             if (input.trainer) {
                 plan.owner_route = owner_route(sync_, input.own_rank);
                 if (gather_) {
+                    plan.group_order = sync_.group_order;
                     plan.gather_route = gather_->routes[static_cast<std::size_t>(input.own_rank)];
                     plan.gather_owner_route = served_to_others(owner_route(*gather_, input.own_rank), input.own_rank);
                 }

@@ -58,7 +58,8 @@ struct RankPlan {
     OwnerRoute owner_route;     ///< A trainer's, towards the workers.
     Route gather_route;         ///< A gathering trainer's pulls from its peers (owner = trainer rank).
     OwnerRoute gather_owner_route;
-    std::int64_t wire_bytes = 0;  ///< Size of this rank's part as it came over the bootstrap.
+    std::vector<GroupId> group_order;  ///< A gathering trainer's: all groups, in the one order for everybody.
+    std::int64_t wire_bytes = 0;       ///< Size of this rank's part as it came over the bootstrap.
 };
 
 /// Collective over all ranks: gathers the inputs at rank 0, which checks that all mean the same catalogue, routes, and

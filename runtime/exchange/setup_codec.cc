@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -83,6 +85,13 @@ RemoteMemory get(const wire::MemoryMessage& message) {
     memory.slots = get(message.slots());
     memory.slot_bytes = message.slot_bytes();
     return memory;
+}
+
+bool names_each_once(std::vector<GroupId> order, GroupId groups) {
+    std::vector<GroupId> all(static_cast<std::size_t>(groups));
+    std::iota(all.begin(), all.end(), 0);
+    std::sort(order.begin(), order.end());
+    return order == all;
 }
 
 }  // namespace
@@ -205,6 +214,7 @@ std::vector<std::byte> encode_rank_plan(const Result<RankPlan>& plan) {
         message.set_owner_route(encode_owner_route(plan->owner_route));
         message.set_gather_route(encode_route(plan->gather_route));
         message.set_gather_owner_route(encode_owner_route(plan->gather_owner_route));
+        message.mutable_group_order()->Add(plan->group_order.begin(), plan->group_order.end());
     }
     return serialise(message);
 }
@@ -235,6 +245,10 @@ Result<RankPlan> decode_rank_plan(std::span<const std::byte> bytes, const RankIn
                                 decode_route(message.gather_route(), gather, input.gather->demand.dense.parameters));
         SLUICE_ASSIGN_OR_RETURN(plan.gather_owner_route,
                                 decode_owner_route(message.gather_owner_route(), gather, input.gather->shards));
+        plan.group_order.assign(message.group_order().begin(), message.group_order().end());
+        if (!names_each_once(plan.group_order, catalogue.groups())) {
+            return internal_error("the order of the plan does not name each group once");
+        }
     }
     return plan;
 }

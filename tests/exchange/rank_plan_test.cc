@@ -94,6 +94,8 @@ TEST(RankPlanTest, EveryRankGetsItsPartAndTheSidesFit) {
     EXPECT_EQ(plans[2]->route.workers, (std::vector<int>{0, 2}));
     EXPECT_EQ(plans[4]->route.workers, (std::vector<int>{0, 2}));
     EXPECT_EQ(bytes_of(plans[2]->route), bytes_of(plans[4]->route));
+    EXPECT_EQ(plans[0]->group_order.size(), static_cast<std::size_t>(inputs.catalogue.groups()));
+    EXPECT_EQ(plans[0]->group_order, plans[1]->group_order);
     EXPECT_FALSE(plans[0]->gather_route.chunks.empty());
     EXPECT_FALSE(plans[0]->gather_owner_route.demands.empty());
     for (const ServedDemand& demand : plans[0]->gather_owner_route.demands) {

@@ -156,6 +156,22 @@ TEST(SetupCodecTest, APlanThatDoesNotFitTheRankIsRefused) {
         << "it asked for nothing";
 }
 
+TEST(SetupCodecTest, AnOrderThatDoesNotNameEachGroupOnceIsRefused) {
+    const SetupInputs inputs;
+    const RankInput trainer = inputs.trainer_input(0);
+    const auto decoded = [&](std::vector<GroupId> order) {
+        RankPlan plan;
+        plan.trainers = {0, 1};
+        plan.group_order = std::move(order);
+        return decode_rank_plan(encode_rank_plan(plan), trainer, inputs.catalogue, inputs.route.chunk_bytes);
+    };
+    ASSERT_EQ(inputs.catalogue.groups(), 4);
+    EXPECT_TRUE(decoded({0, 2, 1, 3}).ok());
+    EXPECT_FALSE(decoded({0, 2, 2, 3}).ok());
+    EXPECT_FALSE(decoded({0, 1, 2, 4}).ok());
+    EXPECT_FALSE(decoded({0, 1, 2}).ok());
+}
+
 // Whatever comes: no crash, no endless loop, and truncated messages are not taken for whole ones.
 template <class Decode>
 void damage(const Bytes& good, const Decode& decode, int rounds) {

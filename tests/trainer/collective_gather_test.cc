@@ -10,22 +10,30 @@
 
 #include <atomic>
 #include <chrono>
+#include <string>
+#include <utility>
 
 namespace sluice::test {
 namespace {
 
 /// The group outlives the bed's ranks.
 struct CollectiveBed {
-    explicit CollectiveBed(const std::string& trainer)
-        : group(TrainerLayout::parse(trainer)->world_size()), bed(options(trainer)) {
+    explicit CollectiveBed(const std::string& trainer, const std::string& worker = "tp=2", bool tied = false)
+        : group(TrainerLayout::parse(trainer)->world_size()), bed(options(trainer, worker, tied)) {
         bed.fabric().allow_device_memory();
         bed.create();
     }
 
-    BedOptions options(const std::string& trainer) {
+    BedOptions options(const std::string& trainer, const std::string& worker, bool tied) {
         BedOptions out;
+        if (tied) {
+            out.model = "Qwen3-0.6B";
+            out.fields = {{"num_hidden_layers", "2"},   {"hidden_size", "64"}, {"num_attention_heads", "4"},
+                          {"num_key_value_heads", "2"}, {"head_dim", "16"},    {"vocab_size", "128"},
+                          {"intermediate_size", "64"}};
+        }
         out.trainer = trainer;
-        out.workers = {"tp=2"};
+        out.workers = {worker};
         out.source = SourceKind::kGathered;
         out.settings.mapped = false;
         out.open_device = [lanes = out.settings.copy_threads + 1](int, bool) {
@@ -72,6 +80,24 @@ INSTANTIATE_TEST_SUITE_P(Layouts, CollectiveGatherTest,
                              std::erase_if(name, [](char c) { return c == '=' || c == ','; });
                              return name;
                          });
+
+// The last group of a model with tied embeddings is one small tensor, which a worker reads from one rank: the others only send their parts of it.
+TEST(CollectiveGather, ARankThatOnlySendsTakesPart) {
+    for (const auto& [trainer, worker] : {std::pair("fsdp=2", "tp=1"), std::pair("fsdp=4", "tp=2")}) {
+        SCOPED_TRACE(trainer);
+        CollectiveBed collective(trainer, worker, /*tied=*/true);
+        bool all_publish_all = true;
+        for (int rank = 0; rank < collective.bed.model().trainers; ++rank) {
+            const RankPlan& plan = collective.bed.trainer(rank).trainer().plan();
+            all_publish_all = all_publish_all && plan.owner_route.group_order == plan.group_order;
+        }
+        EXPECT_FALSE(all_publish_all);
+        for (std::uint64_t version = 1; version <= 3 && !testing::Test::HasFailure(); ++version) {
+            collective.bed.sync(version);
+        }
+        EXPECT_EQ(collective.pulled(), 0);
+    }
+}
 
 TEST(CollectiveGather, AFailedExchangeFailsTheVersionAndTheNextOnesArePulled) {
     CollectiveBed collective("tp=2");
