@@ -16,6 +16,9 @@ namespace {
 
 using Clock = EventLoop::Clock;
 
+// How often the caller's event is asked for.
+constexpr auto kEventInterval = std::chrono::microseconds(50);
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 std::vector<StatedMemory> memory_of(const WeightSource& source) {
@@ -283,7 +286,7 @@ Status Trainer::sync(std::uint64_t version, void* ready) {
     open_task_->version = version;
     session_.loop().post(*open_task_);
 
-    Status status = ready != nullptr ? session_.device()->wait_for_event(ready) : ok_status();
+    Status status = ready != nullptr ? wait_for_event(ready, version, deadline) : ok_status();
     if (status.ok()) {
         status = source_.begin(version);
     }
@@ -337,6 +340,24 @@ void Trainer::trace_release_wait(std::uint64_t version, std::size_t released, bo
         session_.loop().run_and_wait([&] { peer = server_->last_to_release(group); });
     }
     trace({.name = TraceName::kReleaseWait, .version = version, .group = group, .peer = peer}, begin);
+}
+
+Status Trainer::wait_for_event(void* event, std::uint64_t version, Deadline deadline) {
+    while (true) {
+        SLUICE_ASSIGN_OR_RETURN(const bool reached, session_.device()->event_reached(event));
+        if (reached) {
+            return ok_status();
+        }
+        if (deadline.passed()) {
+            return deadline_exceeded(
+                fmt::format("version {}: the CUDA event that was given to sync was not reached in time; look for what "
+                            "keeps its stream, or raise SLUICE_SYNC_TIMEOUT",
+                            version));
+        }
+        if (released_->wait_over(Deadline::after(kEventInterval))) {
+            return released_->outcome();
+        }
+    }
 }
 
 Status Trainer::serve(std::uint64_t version, Deadline deadline) {

@@ -60,7 +60,7 @@ public:
     /// ok when every worker has committed it. When it returns nobody reads the source's memory any more.
     ///
     /// `ready`: a CUDA event (cudaEvent_t) of the session's device after which the weights are valid; the calling thread waits for it first, and
-    /// for nothing else of the device. Null when they are valid already.
+    /// for nothing else of the device, until the deadline of the version or its failure elsewhere. Null when they are valid already.
     Status sync(std::uint64_t version, void* ready = nullptr);
 
     /// Ends this rank's part; collective when the last sync was good. Called by the destructor if need be.
@@ -80,6 +80,7 @@ private:
     Status make_gather_buffers(bool staged);
     Result<std::vector<int>> make_server(const RankPlan& plan);
     Status start(const RankPlan& plan, Deadline deadline);
+    Status wait_for_event(void* event, std::uint64_t version, Deadline deadline);
     Status serve(std::uint64_t version, Deadline deadline);
     void stop_serving();
     void trace(TraceEvent event, TraceRecorder::Clock::time_point begin);

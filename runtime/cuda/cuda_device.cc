@@ -223,9 +223,15 @@ public:
         return count;
     }
 
-    Status wait_for_event(void* event) override {
+    Result<bool> event_reached(void* event) override {
         SLUICE_RETURN_IF_ERROR(use_on_this_thread());
-        return from_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the caller's event");
+        const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
+        if (state == cudaErrorNotReady) {
+            static_cast<void>(cudaGetLastError());  // it is no error, and would stay on the thread as one
+            return false;
+        }
+        SLUICE_RETURN_IF_ERROR(from_cuda(state, "asking for the caller's event"));
+        return true;
     }
 
     Result<std::unique_ptr<DeviceStream>> make_stream() override {

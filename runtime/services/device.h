@@ -104,8 +104,8 @@ public:
     /// At how many places of up to 16 bytes the memory holds something else.
     virtual Result<std::uint64_t> count_other_values(const DeviceProgram& program, std::int64_t version, int lane) = 0;
 
-    /// Waits for an event of CUDA's (a cudaEvent_t), nothing else of the device.
-    virtual Status wait_for_event(void* event) = 0;
+    /// Whether all that an event of CUDA's (a cudaEvent_t) was recorded after has ended. Does not wait.
+    virtual Result<bool> event_reached(void* event) = 0;
     /// A queue of work beside the lanes. Set-up only.
     virtual Result<std::unique_ptr<DeviceStream>> make_stream() = 0;
 

@@ -68,7 +68,7 @@ public:
     Status fill(std::byte* to, std::byte value, std::size_t size, int lane) override {
         return host_.fill(to, value, size, lane);
     }
-    Status wait_for_event(void* event) override { return host_.wait_for_event(event); }
+    Result<bool> event_reached(void* event) override { return host_.event_reached(event); }
     Result<std::unique_ptr<DeviceStream>> make_stream() override {
         return std::unique_ptr<DeviceStream>(std::make_unique<ImmediateStream>(host_));
     }

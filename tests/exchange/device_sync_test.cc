@@ -374,6 +374,41 @@ TEST(DeviceSync, TheTrainerWaitsForTheEventThatItIsGiven) {
     EXPECT_EQ(device_of(bed.trainer(0)).events(), std::vector<void*>{&event});
 }
 
+TEST(DeviceSync, AnEventThatIsNeverReachedFailsTheVersionOnly) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kPacked);
+    options.settings.sync_timeout = std::chrono::seconds(2);
+    SyncBed bed(options);
+    bed.fabric().allow_device_memory();
+    bed.create();
+    int event = 0;
+    device_of(bed.trainer(0)).events_reached = false;
+    bed.each_rank([&](BedRank& rank) {
+        if (rank.world_rank() != 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(500));  // their deadlines are later
+        }
+        const Status status = rank.sync(1, rank.world_rank() == 0 ? &event : nullptr);
+        EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+        EXPECT_THAT(status.message(), testing::HasSubstr("the CUDA event that was given to sync was not reached"));
+    });
+    device_of(bed.trainer(0)).events_reached = true;
+    bed.sync(2);
+}
+
+TEST(DeviceSync, WhoWaitsForAnEventLearnsThatTheVersionHasFailed) {
+    SyncBed bed(device_options(Where::kBoth, PathChoice::kPacked));
+    bed.fabric().allow_device_memory();
+    bed.create();
+    int event = 0;
+    device_of(bed.trainer(0)).events_reached = false;
+    device_of(bed.trainer(1)).before_run = [] { return internal_error("the device has a fault"); };
+    const auto begin = std::chrono::steady_clock::now();
+    bed.each_rank([&](BedRank& rank) {
+        const Status status = rank.sync(1, rank.world_rank() == 0 ? &event : nullptr);
+        EXPECT_THAT(status.message(), testing::HasSubstr("the device has a fault"));
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
 class NoExportTest : public testing::TestWithParam<SourceKind> {};
 
 TEST_P(NoExportTest, MemoryThatCannotBeExportedGoesThroughHostMemoryAndSaysSo) {

@@ -34,7 +34,7 @@ public:
     Result<std::unique_ptr<DeviceProgram>> compile_values(std::span<const DeviceValues> values) override;
     Status fill_values(const DeviceProgram& program, std::int64_t version, int lane) override;
     Result<std::uint64_t> count_other_values(const DeviceProgram& program, std::int64_t version, int lane) override;
-    Status wait_for_event(void* event) override;
+    Result<bool> event_reached(void* event) override;
     Result<std::unique_ptr<DeviceStream>> make_stream() override;
     Result<std::vector<std::byte>> share(const std::byte* data) override;
     Result<Buffer> map(std::span<const std::byte> handle, std::int64_t size) override;
@@ -52,7 +52,9 @@ public:
     bool shareable = true;
     /// Runs and hashes: each waits for the device once.
     [[nodiscard]] std::int64_t waits() const { return waits_; }
-    /// What wait_for_event was called with.
+    /// What event_reached() says.
+    std::atomic<bool> events_reached = true;
+    /// What it was called with, repeats left out.
     [[nodiscard]] const std::vector<void*>& events() const { return events_; }
     [[nodiscard]] StreamLog& stream_log() { return stream_log_; }
     /// Sum of all sizes that allocate() was asked for.
