@@ -43,6 +43,12 @@ void say_if_bound(int copy_threads) {
 Result<std::unique_ptr<Session>> Session::open(const Settings& settings, const TransportFactory& open_transport,
                                                Device* device) {
     say_if_bound(settings.copy_threads);
+    if (device != nullptr && device->lanes() < settings.copy_threads) {
+        return invalid_argument(
+            fmt::format("{} copy threads, but the device was opened with {} lanes; open it with one for each, or set "
+                        "SLUICE_COPY_THREADS={}",
+                        settings.copy_threads, device->lanes(), device->lanes()));
+    }
     std::unique_ptr<Session> session(new Session(settings));
     session->device_ = device;
     session->loop_ = std::make_unique<EventLoop>("sluice-net");

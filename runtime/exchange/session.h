@@ -45,8 +45,9 @@ class Session {
 public:
     using TransportFactory = std::function<Result<std::unique_ptr<transport::Transport>>(EventLoop& loop)>;
 
-    /// Starts the threads and opens the transport. With `device` (which must outlive the session, and have a lane for each copy thread) the
-    /// weights of this rank may lie in its memory; the loop selects it before the transport is opened.
+    /// Starts the threads and opens the transport. With `device` the weights of this rank may lie in its memory; the loop selects it before the
+    /// transport is opened. It outlives the session, has a lane for each copy thread, and is used by no other session: each opens its own, also for
+    /// the same GPU.
     static Result<std::unique_ptr<Session>> open(const Settings& settings, const TransportFactory& open_transport,
                                                  Device* device = nullptr);
     /// Closes by force when close() was not called.

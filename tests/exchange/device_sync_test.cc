@@ -503,6 +503,18 @@ TEST(DeviceSync, ARankThatDiesBeforeItsLinksAreOpenIsNamedAtOnce) {
     }
 }
 
+TEST(DeviceSync, ADeviceWithFewerLanesThanCopyThreadsIsRefused) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kPacked);
+    options.settings.copy_threads = 3;
+    options.open_device = [](int, bool) { return std::make_unique<HostDevice>(2); };
+    SyncBed bed(options);
+    for (const Status& status : bed.try_create()) {
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+        EXPECT_THAT(status.message(), testing::HasSubstr("3 copy threads, but the device was opened with 2 lanes"));
+        EXPECT_THAT(status.message(), testing::HasSubstr("SLUICE_COPY_THREADS=2"));
+    }
+}
+
 TEST(DeviceSync, GpuMemoryWithoutADeviceIsRefused) {
     BedOptions options;
     options.trainer = "tp=1";

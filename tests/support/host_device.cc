@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <utility>
 
 namespace sluice::test {
@@ -69,11 +70,16 @@ Result<std::unique_ptr<DeviceProgram>> HostDevice::compile(std::span<const Devic
         std::make_unique<Program>(std::vector<DeviceCopy>(copies.begin(), copies.end())));
 }
 
-Status HostDevice::run(const DeviceProgram& program, const Bases& bases, int /*lane*/, std::uint64_t* digest) {
+Status HostDevice::before_work(int lane) {
     ++waits_;
-    if (Status status = before_run(); !status.ok()) {
-        return status;
+    if (lane < 0 || lane >= lanes_) {
+        return internal_error("lane " + std::to_string(lane) + " of a device with " + std::to_string(lanes_));
     }
+    return before_run();
+}
+
+Status HostDevice::run(const DeviceProgram& program, const Bases& bases, int lane, std::uint64_t* digest) {
+    SLUICE_RETURN_IF_ERROR(before_work(lane));
     ChunkHash hash;
     bool converts = false;
     for (const DeviceCopy& one : static_cast<const Program&>(program).copies) {
@@ -95,11 +101,8 @@ Status HostDevice::run(const DeviceProgram& program, const Bases& bases, int /*l
     return ok_status();
 }
 
-Result<std::uint64_t> HostDevice::hash(const DeviceProgram& program, const Bases& bases, Side side, int /*lane*/) {
-    ++waits_;
-    if (Status status = before_run(); !status.ok()) {
-        return status;
-    }
+Result<std::uint64_t> HostDevice::hash(const DeviceProgram& program, const Bases& bases, Side side, int lane) {
+    SLUICE_RETURN_IF_ERROR(before_work(lane));
     ChunkHash hash;
     for (const DeviceCopy& one : static_cast<const Program&>(program).copies) {
         if (side == Side::kSource) {

@@ -12,7 +12,7 @@
 namespace sluice::test {
 
 /// A Device without a GPU: its memory is host memory under another name, its programs are carried out by the host's engine. What the exchange does
-/// with a device can so be tested anywhere. Counts what it is asked for, and fails on demand.
+/// with a device can so be tested anywhere. Counts what it is asked for, refuses lanes that it does not have, and fails on demand.
 class HostDevice final : public Device {
 public:
     explicit HostDevice(int lanes) : lanes_(lanes) {}
@@ -61,6 +61,8 @@ public:
     [[nodiscard]] std::int64_t allocated() const { return allocated_; }
 
 private:
+    Status before_work(int lane);
+
     int lanes_;
     std::string name_ = "0: a host's imitation";
     std::atomic<std::int64_t> waits_ = 0;
