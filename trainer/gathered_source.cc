@@ -65,7 +65,12 @@ std::int64_t GatheredSource::transit_bytes() const {
            (collective_ ? collective_->bytes() : 0);
 }
 
-void GatheredSource::add_to(RankInput& input) const { input.gather = gather_; }
+void GatheredSource::add_to(RankInput& input) const {
+    input.gather = gather_;
+    if (options_.group != nullptr) {
+        input.group = options_.group->failed() ? RankInput::Group::kFailed : RankInput::Group::kGood;
+    }
+}
 
 Status GatheredSource::prepare(Session& session, const RankPlan& plan, std::span<const RemoteRegion> segments,
                                std::span<const transport::MemoryRegion* const> buffers, MemoryCard& card) {
@@ -150,7 +155,7 @@ Status GatheredSource::start(Session& session) {
     SLUICE_RETURN_IF_ERROR(server_->prepare_device());
     SLUICE_RETURN_IF_ERROR(engine_->prepare_device());
     session.set_flow(FlowId::kGather, server_.get(), engine_.get());
-    if (options_.group == nullptr) {
+    if (!plan.gathers_by_group) {
         return ok_status();
     }
     SLUICE_ASSIGN_OR_RETURN(

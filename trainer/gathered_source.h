@@ -20,8 +20,8 @@ namespace sluice {
 /// pulling the peers' shards with the same engine that workers pull with. What a rank stores whole is served in place. The shards are
 /// themselves a resident source towards the peers, under the same lease.
 ///
-/// With a CollectiveGroup it gathers by that, until a version fails: an exchange that was left half-way cannot be taken up again, so that all ranks
-/// give the group up, and pull from then on.
+/// With a CollectiveGroup it gathers by that, until set-up or a version fails: an exchange that was left half-way cannot be taken up again, so that all
+/// ranks give the group up, and pull from then on, also in later sessions. They pull too when a trainer has no group.
 class GatheredSource : public WeightSource {
 public:
     struct Options {

@@ -82,6 +82,7 @@ public:
     }
 
     void abort() override { aborted_ = true; }
+    [[nodiscard]] bool failed() const override { return aborted_ || broken_; }
 
 private:
     [[nodiscard]] Status select_device() const {
@@ -110,7 +111,7 @@ private:
         static_cast<void>(nccl_.abort(std::exchange(communicator_, nullptr)));
     }
 
-    [[nodiscard]] Status failed(ncclResult_t result) const {
+    [[nodiscard]] Status nccl_error(ncclResult_t result) const {
         const char* detail = communicator_ != nullptr ? nccl_.last_error(communicator_) : nullptr;
         std::string text = fmt::format("NCCL: {}", nccl_.error_string(result));
         if (detail != nullptr && *detail != '\0') {
@@ -136,15 +137,15 @@ private:
             SLUICE_RETURN_IF_ERROR(check(deadline));
             std::this_thread::sleep_for(kPollInterval);
             if (const ncclResult_t asked = nccl_.async_error(communicator_, &result); asked != ncclSuccess) {
-                return failed(asked);
+                return nccl_error(asked);
             }
         }
-        return result == ncclSuccess ? ok_status() : failed(result);
+        return result == ncclSuccess ? ok_status() : nccl_error(result);
     }
 
     Status launch(std::span<const Transfer> sends, std::span<const Transfer> receives, Deadline deadline) {
         if (const ncclResult_t started = nccl_.group_start(); started != ncclSuccess) {
-            return failed(started);
+            return nccl_error(started);
         }
         // What cannot be queued fails the group as a whole, at its end.
         ncclResult_t queued = ncclSuccess;
@@ -160,7 +161,7 @@ private:
                                stream_.handle()));
         }
         SLUICE_RETURN_IF_ERROR(finish_call(nccl_.group_end(), deadline));
-        return queued == ncclSuccess ? ok_status() : failed(queued);
+        return queued == ncclSuccess ? ok_status() : nccl_error(queued);
     }
 
     Status wait_for_stream(Deadline deadline) {
@@ -171,10 +172,10 @@ private:
             }
             ncclResult_t error = ncclSuccess;
             if (const ncclResult_t asked = nccl_.async_error(communicator_, &error); asked != ncclSuccess) {
-                return failed(asked);
+                return nccl_error(asked);
             }
             if (error != ncclSuccess && error != ncclInProgress) {
-                return failed(error);
+                return nccl_error(error);
             }
             SLUICE_RETURN_IF_ERROR(check(deadline));
             std::this_thread::sleep_for(kPollInterval);
@@ -201,7 +202,7 @@ private:
     int size_;
     int ordinal_;
     ncclComm_t communicator_ = nullptr;
-    bool broken_ = false;
+    std::atomic<bool> broken_ = false;
     std::atomic<bool> aborted_ = false;
 };
 

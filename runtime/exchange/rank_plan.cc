@@ -3,6 +3,7 @@
 #include "runtime/exchange/agreement.h"
 #include "runtime/exchange/catalogue_agreement.h"
 #include "runtime/exchange/setup_codec.h"
+#include "runtime/services/log.h"
 
 #include <fmt/format.h>
 
@@ -56,6 +57,7 @@ public:
     Result<std::vector<RankPlan>> run() {
         SLUICE_RETURN_IF_ERROR(place_ranks());
         SLUICE_RETURN_IF_ERROR(decide_staging());
+        decide_gather();
         SLUICE_RETURN_IF_ERROR(route_sync());
         SLUICE_RETURN_IF_ERROR(route_gather_flow());
         std::random_device entropy;
@@ -71,6 +73,7 @@ public:
             if (input.trainer) {
                 plan.owner_route = owner_route(sync_, input.own_rank);
                 if (gather_) {
+                    plan.gathers_by_group = gathers_by_group_;
                     plan.group_order = sync_.group_order;
                     plan.gather_route = gather_->routes[static_cast<std::size_t>(input.own_rank)];
                     plan.gather_owner_route = served_to_others(owner_route(*gather_, input.own_rank), input.own_rank);
@@ -107,6 +110,25 @@ private:
             options_.direct_run = kDirectRunOnDevice;
         }
         return ok_status();
+    }
+
+    // An exchange is collective: all use their group or none does.
+    void decide_gather() {
+        const RankInput* without = nullptr;
+        bool any = false;
+        for (const RankInput& input : inputs_) {
+            if (input.gather) {
+                any = any || input.group != RankInput::Group::kNone;
+                without = without == nullptr && input.group != RankInput::Group::kGood ? &input : without;
+            }
+        }
+        gathers_by_group_ = any && without == nullptr;
+        if (any && without != nullptr) {
+            log::warning("groups are gathered by pulls: {}; give all trainers a new group",
+                         without->group == RankInput::Group::kNone
+                             ? fmt::format("{} was given no group to gather with", name_of(*without))
+                             : fmt::format("the group that {} was given has failed before", name_of(*without)));
+        }
     }
 
     Status place_ranks() {
@@ -201,6 +223,7 @@ private:
     const Catalogue& catalogue_;
     RouteOptions options_;
     bool staged_ = false;
+    bool gathers_by_group_ = false;
     std::vector<RankInput> inputs_;
     std::vector<int> trainers_;
     std::vector<int> workers_;

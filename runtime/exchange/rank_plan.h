@@ -37,6 +37,9 @@ struct RankInput {
         GatherDemand demand;
     };
     std::optional<Gather> gather;
+    /// A gathering trainer's CollectiveGroup, if it was given one.
+    enum class Group : std::uint8_t { kNone, kGood, kFailed };
+    Group group = Group::kNone;
 
     /// A worker's demand. Workers with the same `demand_key` (the same rank of replicas of one pool) share one; only the first of them
     /// needs to give it.
@@ -58,6 +61,7 @@ struct RankPlan {
     OwnerRoute owner_route;     ///< A trainer's, towards the workers.
     Route gather_route;         ///< A gathering trainer's pulls from its peers (owner = trainer rank).
     OwnerRoute gather_owner_route;
+    bool gathers_by_group = false;  ///< All trainers that gather do so by their CollectiveGroup; otherwise they pull.
     std::vector<GroupId> group_order;  ///< A gathering trainer's: all groups, in the one order for everybody.
     std::int64_t wire_bytes = 0;       ///< Size of this rank's part as it came over the bootstrap.
 };

@@ -142,6 +142,7 @@ std::vector<std::byte> encode_input(const RankInput& input, std::uint64_t catalo
     message.set_mappable_on(input.mappable_on);
     message.set_device_memory(input.device_memory);
     message.set_staged(input.staged);
+    message.set_group(static_cast<int>(input.group));
     if (input.trainer) {
         message.set_ownership(encode_ownership(input.ownership));
         if (input.gather) {
@@ -173,6 +174,10 @@ Result<DecodedInput> decode_input(std::span<const std::byte> bytes, const Catalo
     input.mappable_on = message.mappable_on();
     input.device_memory = message.device_memory();
     input.staged = message.staged();
+    if (message.group() < 0 || message.group() > static_cast<int>(RankInput::Group::kFailed)) {
+        return internal_error(fmt::format("{} is no state of a group", message.group()));
+    }
+    input.group = static_cast<RankInput::Group>(message.group());
     input.own_rank = message.own_rank();
     input.status = get(message.status());
     if (!input.status.ok() || out.catalogue_digest != catalogue.digest()) {
@@ -208,6 +213,7 @@ std::vector<std::byte> encode_rank_plan(const Result<RankPlan>& plan) {
         message.set_session(plan->session);
         message.set_fingerprint(plan->fingerprint);
         message.set_staged(plan->staged);
+        message.set_gathers_by_group(plan->gathers_by_group);
         message.mutable_trainers()->Add(plan->trainers.begin(), plan->trainers.end());
         message.mutable_workers()->Add(plan->workers.begin(), plan->workers.end());
         message.set_route(encode_route(plan->route));
@@ -228,6 +234,7 @@ Result<RankPlan> decode_rank_plan(std::span<const std::byte> bytes, const RankIn
     plan.session = message.session();
     plan.fingerprint = message.fingerprint();
     plan.staged = message.staged();
+    plan.gathers_by_group = message.gathers_by_group();
     plan.trainers.assign(message.trainers().begin(), message.trainers().end());
     plan.workers.assign(message.workers().begin(), message.workers().end());
     const PlanLimits sync{message.trainers_size(), message.workers_size(), catalogue.groups(), chunk_bytes};

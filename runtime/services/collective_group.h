@@ -33,6 +33,8 @@ public:
 
     /// Ends the exchange that runs, and every later one, with kAborted. Does not wait.
     virtual void abort() = 0;
+    /// Whether an exchange of this rank has failed, or abort() was called. Any thread.
+    [[nodiscard]] virtual bool failed() const = 0;
 };
 
 }  // namespace sluice

@@ -128,6 +128,7 @@ public:
         return member_->exchange(sends, receives, deadline);
     }
     void abort() override { member_->abort(); }
+    [[nodiscard]] bool failed() const override { return member_->failed(); }
     Status broadcast(std::byte* data, std::int64_t bytes, int root, Deadline deadline) override {
         if (rank() != root) {
             const Transfer receive{root, data, bytes};

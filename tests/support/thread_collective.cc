@@ -8,7 +8,7 @@ namespace sluice::test {
 
 class ThreadCollective::Member final : public CollectiveGroup {
 public:
-    Member(ThreadCollective& group, int rank) : group_(group), rank_(rank) {}
+    Member(ThreadCollective& group, int rank) : group_(group), rank_(rank), broken_(group.broken_[rank]) {}
 
     [[nodiscard]] int rank() const override { return rank_; }
     [[nodiscard]] int size() const override { return group_.size_; }
@@ -42,6 +42,16 @@ public:
             }
             std::memcpy(one.data, queue.front().data(), queue.front().size());
             queue.pop_front();
+            group_.changed_.notify_all();
+        }
+        for (const Transfer& one : sends) {
+            auto& queue = group_.sent_[{rank_, one.peer}];
+            const auto until = std::min(deadline.when(), Deadline::after(std::chrono::seconds(60)).when());
+            group_.changed_.wait_until(lock, until, [&] { return !broken_.ok() || queue.empty(); });
+            if (broken_.ok() && !queue.empty()) {
+                broken_ = deadline_exceeded("a peer takes no part in the exchange");
+            }
+            SLUICE_RETURN_IF_ERROR(broken_);
         }
         return ok_status();
     }
@@ -51,14 +61,21 @@ public:
         broken_ = Status(StatusCode::kAborted, "the exchange was stopped");
         group_.changed_.notify_all();
     }
+    [[nodiscard]] bool failed() const override {
+        const std::lock_guard lock(group_.mutex_);
+        return !broken_.ok();
+    }
 
 private:
     ThreadCollective& group_;
     const int rank_;
-    Status broken_;  // under the group's mutex
+    Status& broken_;  // under the group's mutex
 };
 
-std::unique_ptr<CollectiveGroup> ThreadCollective::member(int rank) { return std::make_unique<Member>(*this, rank); }
+std::unique_ptr<CollectiveGroup> ThreadCollective::member(int rank) {
+    const std::lock_guard lock(mutex_);
+    return std::make_unique<Member>(*this, rank);
+}
 
 void ThreadCollective::fail_exchange(int nth) {
     const std::lock_guard lock(mutex_);

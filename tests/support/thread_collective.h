@@ -17,6 +17,7 @@ namespace sluice::test {
 class ThreadCollective {
 public:
     explicit ThreadCollective(int size) : size_(size) {}
+    /// All members of one rank are one: a failure of one is that of the others.
     std::unique_ptr<CollectiveGroup> member(int rank);
 
     /// The exchange number `nth` (from 1, counted over all ranks) fails.
@@ -30,6 +31,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> sent_;  // by sender and receiver
+    std::map<int, Status> broken_;                                            // by rank
     int exchanges_ = 0;
     int failing_ = 0;
 };

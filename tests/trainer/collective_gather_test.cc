@@ -16,44 +16,62 @@
 namespace sluice::test {
 namespace {
 
+BedOptions collective_options(ThreadCollective& group, const std::string& trainer) {
+    BedOptions out;
+    out.trainer = trainer;
+    out.workers = {"tp=2"};
+    out.source = SourceKind::kGathered;
+    out.settings.mapped = false;
+    out.open_device = [lanes = out.settings.copy_threads + 1](int, bool) {
+        return std::make_unique<HostDevice>(lanes);
+    };
+    out.open_group = [&group](int rank) { return group.member(rank); };
+    return out;
+}
+
+BedOptions tied_options(ThreadCollective& group, const std::string& trainer, const std::string& worker) {
+    BedOptions out = collective_options(group, trainer);
+    out.model = "Qwen3-0.6B";
+    out.fields = {{"num_hidden_layers", "2"},   {"hidden_size", "64"}, {"num_attention_heads", "4"},
+                  {"num_key_value_heads", "2"}, {"head_dim", "16"},    {"vocab_size", "128"},
+                  {"intermediate_size", "64"}};
+    out.workers = {worker};
+    return out;
+}
+
+int trainers_of(const std::string& trainer) { return TrainerLayout::parse(trainer)->world_size(); }
+
+std::int64_t pulled_by_trainers(SyncBed& bed) {
+    std::int64_t bytes = 0;
+    for (int rank = 0; rank < bed.model().trainers; ++rank) {
+        bytes += bed.trainer(rank).source<GatheredSource>().bytes_pulled();
+    }
+    return bytes;
+}
+
 /// The group outlives the bed's ranks.
 struct CollectiveBed {
-    explicit CollectiveBed(const std::string& trainer, const std::string& worker = "tp=2", bool tied = false)
-        : group(TrainerLayout::parse(trainer)->world_size()), bed(options(trainer, worker, tied)) {
+    explicit CollectiveBed(const std::string& trainer)
+        : group(trainers_of(trainer)), bed(collective_options(group, trainer)) {
         bed.fabric().allow_device_memory();
         bed.create();
     }
-
-    BedOptions options(const std::string& trainer, const std::string& worker, bool tied) {
-        BedOptions out;
-        if (tied) {
-            out.model = "Qwen3-0.6B";
-            out.fields = {{"num_hidden_layers", "2"},   {"hidden_size", "64"}, {"num_attention_heads", "4"},
-                          {"num_key_value_heads", "2"}, {"head_dim", "16"},    {"vocab_size", "128"},
-                          {"intermediate_size", "64"}};
-        }
-        out.trainer = trainer;
-        out.workers = {worker};
-        out.source = SourceKind::kGathered;
-        out.settings.mapped = false;
-        out.open_device = [lanes = out.settings.copy_threads + 1](int, bool) {
-            return std::make_unique<HostDevice>(lanes);
-        };
-        out.open_group = [this](int rank) { return group.member(rank); };
-        return out;
-    }
-
-    [[nodiscard]] std::int64_t pulled() {
-        std::int64_t bytes = 0;
-        for (int rank = 0; rank < bed.model().trainers; ++rank) {
-            bytes += bed.trainer(rank).source<GatheredSource>().bytes_pulled();
-        }
-        return bytes;
-    }
+    [[nodiscard]] std::int64_t pulled() { return pulled_by_trainers(bed); }
 
     ThreadCollective group;
     SyncBed bed;
 };
+
+/// A session in which trainers pull, and say why.
+void expect_pulls(const BedOptions& options, const std::string& why) {
+    const ExpectedLog warning("groups are gathered by pulls: " + why);
+    SyncBed bed(options);
+    bed.fabric().allow_device_memory();
+    bed.create();
+    bed.sync(1);
+    bed.sync(2);
+    EXPECT_GT(pulled_by_trainers(bed), 0);
+}
 
 class CollectiveGatherTest : public testing::TestWithParam<const char*> {};
 
@@ -85,17 +103,20 @@ INSTANTIATE_TEST_SUITE_P(Layouts, CollectiveGatherTest,
 TEST(CollectiveGather, ARankThatOnlySendsTakesPart) {
     for (const auto& [trainer, worker] : {std::pair("fsdp=2", "tp=1"), std::pair("fsdp=4", "tp=2")}) {
         SCOPED_TRACE(trainer);
-        CollectiveBed collective(trainer, worker, /*tied=*/true);
+        ThreadCollective group(trainers_of(trainer));
+        SyncBed bed(tied_options(group, trainer, worker));
+        bed.fabric().allow_device_memory();
+        bed.create();
         bool all_publish_all = true;
-        for (int rank = 0; rank < collective.bed.model().trainers; ++rank) {
-            const RankPlan& plan = collective.bed.trainer(rank).trainer().plan();
+        for (int rank = 0; rank < bed.model().trainers; ++rank) {
+            const RankPlan& plan = bed.trainer(rank).trainer().plan();
             all_publish_all = all_publish_all && plan.owner_route.group_order == plan.group_order;
         }
         EXPECT_FALSE(all_publish_all);
         for (std::uint64_t version = 1; version <= 3 && !testing::Test::HasFailure(); ++version) {
-            collective.bed.sync(version);
+            bed.sync(version);
         }
-        EXPECT_EQ(collective.pulled(), 0);
+        EXPECT_EQ(pulled_by_trainers(bed), 0);
     }
 }
 
@@ -130,6 +151,46 @@ TEST(CollectiveGather, APeerThatFailsElsewhereEndsTheExchangeOfTheOthers) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
     collective.bed.sync(3);
     EXPECT_GT(collective.pulled(), 0);
+}
+
+TEST(CollectiveGather, AfterAFailedVersionTheNextSessionPulls) {
+    ThreadCollective group(2);
+    const BedOptions options = collective_options(group, "tp=2");
+    {
+        SyncBed bed(options);
+        bed.fabric().allow_device_memory();
+        bed.create();
+        const ExpectedLog warning("gathered by pulls from now on");
+        group.fail_exchange(1);
+        EXPECT_FALSE(bed.try_sync(1).front().ok());
+    }
+    expect_pulls(options, "the group that trainer 0 was given has failed before");
+}
+
+TEST(CollectiveGather, AfterAFailedSetUpTheNextSessionPulls) {
+    ThreadCollective group(2);
+    const BedOptions options = collective_options(group, "tp=2");
+    {
+        BedOptions failing = options;
+        failing.open_device = [open = options.open_device](int rank, bool worker) {
+            auto device = open(rank, worker);
+            if (worker) {
+                static_cast<HostDevice&>(*device).before_compile = [] { return internal_error("out of order"); };
+            }
+            return device;
+        };
+        SyncBed bed(failing);
+        bed.fabric().allow_device_memory();
+        EXPECT_FALSE(bed.try_create().front().ok());
+    }
+    expect_pulls(options, "the group that trainer 0 was given has failed before");
+}
+
+TEST(CollectiveGather, AllPullWhenATrainerHasNoGroup) {
+    ThreadCollective group(2);
+    BedOptions options = collective_options(group, "tp=2");
+    options.open_group = [&group](int rank) { return rank == 0 ? group.member(rank) : nullptr; };
+    expect_pulls(options, "trainer 1 was given no group to gather with");
 }
 
 TEST(CollectiveGather, AGroupWithoutALaneOfItsOwnIsRefused) {
