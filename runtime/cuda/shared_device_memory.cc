@@ -8,12 +8,15 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <unistd.h>
 
 namespace sluice {
 namespace {
 
-/// The form that travels. Offset and size are of the allocation, which is what CUDA opens.
+/// The form that travels. Offset and size are of the allocation, which is what CUDA opens; address is that of the owner's process.
 struct SharedHandle {
+    std::uint64_t process = 0;
+    std::uint64_t address = 0;
     std::uint64_t offset = 0;
     std::uint64_t size = 0;
     cudaIpcMemHandle_t handle{};
@@ -54,11 +57,41 @@ void unmap(std::byte* data, std::size_t) {
     }
 }
 
+void keep(std::byte*, std::size_t) {}
+
+// That this device reaches what lies on another one, as CUDA sees to for what it maps.
+Status reach(const std::byte* data) {
+    int current = 0;
+    cudaPointerAttributes attributes{};
+    SLUICE_RETURN_IF_ERROR(from_cuda(cudaGetDevice(&current), "asking for the current CUDA device"));
+    SLUICE_RETURN_IF_ERROR(from_cuda(cudaPointerGetAttributes(&attributes, data), "asking what an address is"));
+    if (attributes.device == current) {
+        return ok_status();
+    }
+    const cudaError_t enabled = cudaDeviceEnablePeerAccess(attributes.device, 0);
+    const Status status =
+        from_cuda(enabled, fmt::format("letting CUDA device {} read memory of device {}", current, attributes.device));
+    return enabled == cudaErrorPeerAccessAlreadyEnabled ? ok_status() : status;
+}
+
+// CUDA opens no handle in the process that made it: the memory is there already.
+Result<Buffer> own_device_memory(const SharedHandle& shared, std::int64_t size) {
+    auto* data = reinterpret_cast<std::byte*>(shared.address);
+    SLUICE_ASSIGN_OR_RETURN(const Allocation allocation, allocation_of(data));
+    if (allocation.size != shared.size || reinterpret_cast<CUdeviceptr>(data) - allocation.base != shared.offset) {
+        return invalid_argument(fmt::format("{} is not the device memory that was shared", shared.address));
+    }
+    SLUICE_RETURN_IF_ERROR(reach(data));
+    return Buffer::adopt(data, size, MemoryKind::kCuda, keep);
+}
+
 }  // namespace
 
 Result<std::vector<std::byte>> share_device_memory(const std::byte* data) {
     SLUICE_ASSIGN_OR_RETURN(const Allocation allocation, allocation_of(data));
     SharedHandle shared;
+    shared.process = static_cast<std::uint64_t>(::getpid());
+    shared.address = reinterpret_cast<std::uint64_t>(data);
     shared.offset = reinterpret_cast<CUdeviceptr>(data) - allocation.base;
     shared.size = allocation.size;
     const Status status = from_cuda(cudaIpcGetMemHandle(&shared.handle, reinterpret_cast<void*>(allocation.base)),
@@ -83,6 +116,9 @@ Result<Buffer> map_device_memory(std::span<const std::byte> handle, std::int64_t
     if (size <= 0 || shared.offset > shared.size || static_cast<std::uint64_t>(size) > shared.size - shared.offset) {
         return invalid_argument(
             fmt::format("{} bytes at {} of shared device memory that has {}", size, shared.offset, shared.size));
+    }
+    if (shared.process == static_cast<std::uint64_t>(::getpid())) {
+        return own_device_memory(shared, size);
     }
     void* base = nullptr;
     SLUICE_RETURN_IF_ERROR(from_cuda(cudaIpcOpenMemHandle(&base, shared.handle, cudaIpcMemLazyEnablePeerAccess),

@@ -1,5 +1,6 @@
 #include "runtime/exchange/flow_setup.h"
 
+#include "runtime/base/units.h"
 #include "runtime/services/log.h"
 
 #include <fmt/format.h>
@@ -121,7 +122,14 @@ Status check_reads(const Chunk& chunk, const PullOwner& owner) {
 Result<Buffer> map_region(const RemoteRegion& region, Device* device) {
     const auto size = static_cast<std::int64_t>(region.bytes);
     if (device != nullptr && !region.shared_device.empty()) {
-        return device->map(region.shared_device, size);
+        auto mapped = device->map(region.shared_device, size);
+        if (!mapped.ok()) {
+            return Status(mapped.status().code(),
+                          fmt::format("cannot map {} of its GPU memory: {}; set SLUICE_MAPPED=off to read it by "
+                                      "transport, or use --staged",
+                                      format_bytes(size), mapped.status().message()));
+        }
+        return mapped;
     }
     if (device == nullptr && region.shared) {
         return map_shared_memory(*region.shared, size);

@@ -112,7 +112,7 @@ public:
     /// How another process of this host finds memory that allocate() made, or other memory that can be exported. An error says
     /// why it cannot be.
     virtual Result<std::vector<std::byte>> share(const std::byte* data) = 0;
-    /// Such memory in this process, readable; `size` bytes from the address that was shared.
+    /// Such memory in this process, which may be the one that shared it, readable; `size` bytes from the address that was shared.
     virtual Result<Buffer> map(std::span<const std::byte> handle, std::int64_t size) = 0;
 };
 

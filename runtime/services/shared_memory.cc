@@ -127,10 +127,11 @@ std::string host_identity() {
     const std::string network = namespace_inode("/proc/self/ns/net");
     // A process of another one may not look into ours.
     const std::string users = namespace_inode("/proc/self/ns/user");
-    if (boot.empty() || processes.empty() || network.empty() || users.empty()) {
+    const std::string ipc = namespace_inode("/proc/self/ns/ipc");
+    if (boot.empty() || processes.empty() || network.empty() || users.empty() || ipc.empty()) {
         return {};
     }
-    return fmt::format("{}/{}/{}/{}/{}", boot, processes, network, users, ::geteuid());
+    return fmt::format("{}/{}/{}/{}/{}/{}", boot, processes, network, users, ipc, ::geteuid());
 }
 
 }  // namespace sluice

@@ -233,6 +233,17 @@ TEST_F(DeviceTest, PinnedMemoryIsReadAndWrittenByKernels) {
     EXPECT_EQ(Bytes(wire->data(), wire->data() + wire->size()), expected);
 }
 
+// CUDA opens no handle in the process that made it.
+TEST_F(DeviceTest, MapsItsOwnMemoryWhereItIs) {
+    const Bytes bytes(5000, std::byte{0x5C});
+    const Buffer memory = to_device(bytes);
+    const auto handle = device->share(memory.data() + 256);
+    ASSERT_TRUE(handle.ok()) << handle.status().message();
+    const auto mapped = device->map(*handle, 4000);
+    ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+    EXPECT_EQ(mapped->data(), memory.data() + 256);
+}
+
 TEST(CudaDeviceOpening, AMissingDeviceIsRefusedInOneLine) {
     const auto device = open_cuda_device(1000, 1);
     ASSERT_FALSE(device.ok());

@@ -468,6 +468,25 @@ TEST(DeviceSync, ARankThatCannotMakeItsPartTellsTheOthersWhy) {
     }
 }
 
+TEST(DeviceSync, MemoryThatCannotBeMappedIsNamedWithTheCure) {
+    BedOptions options = device_options(Where::kBoth, PathChoice::kAuto);
+    options.trainer = "tp=1";
+    options.workers = {"tp=1"};
+    options.settings.mapped = true;
+    options.open_device = [lanes = options.settings.copy_threads](int, bool) {
+        auto device = std::make_unique<HostDevice>(lanes);
+        device->before_map = [] { return internal_error("peer access is not supported"); };
+        return device;
+    };
+    SyncBed bed(options);
+    bed.fabric().allow_device_memory();
+    for (const Status& status : bed.try_create()) {
+        EXPECT_THAT(status.message(), testing::HasSubstr("trainer 0: cannot map "));
+        EXPECT_THAT(status.message(), testing::HasSubstr(" of its GPU memory: peer access is not supported; set "
+                                                         "SLUICE_MAPPED=off to read it by transport, or use --staged"));
+    }
+}
+
 // A rank dies before it has said hello, while another has not come as far as that either.
 TEST(DeviceSync, ARankThatDiesBeforeItsLinksAreOpenIsNamedAtOnce) {
     constexpr int kDead = 2;

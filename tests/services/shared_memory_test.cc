@@ -103,5 +103,11 @@ TEST(HostIdentityTest, IsAnotherInAnotherNamespaceOfUsers) {
     EXPECT_EQ(result, 0);
 }
 
+// CUDA maps nothing from there. Only who may leave the namespace can try it.
+TEST(HostIdentityTest, IsAnotherInAnotherNamespaceOfIpc) {
+    const std::string mine = host_identity();
+    EXPECT_EQ(in_another_process([&] { return ::unshare(CLONE_NEWIPC) != 0 || host_identity() != mine; }), 0);
+}
+
 }  // namespace
 }  // namespace sluice
