@@ -2,6 +2,7 @@
 
 #include "runtime/base/float_bits.h"
 #include "runtime/cuda/cuda_status.h"
+#include "runtime/cuda/launch.h"
 
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
@@ -228,17 +229,11 @@ Status launch_quantise(const BlockQuantisation& job, CUstream_st* stream) {
         return invalid_argument("a quantisation of more than 2^31 blocks; do it matrix by matrix");
     }
     const auto grid = static_cast<unsigned>(blocks);
-    switch (job.from) {
-        case DType::kBF16:
-            quantise<DType::kBF16><<<grid, kThreads, 0, stream>>>(job.source, job.values, job.scales, shape);
-            break;
-        case DType::kF16:
-            quantise<DType::kF16><<<grid, kThreads, 0, stream>>>(job.source, job.values, job.scales, shape);
-            break;
-        default:
-            quantise<DType::kF32><<<grid, kThreads, 0, stream>>>(job.source, job.values, job.scales, shape);
-    }
-    return from_cuda(cudaGetLastError(), "launching block quantisation");
+    const auto kernel = job.from == DType::kBF16  ? quantise<DType::kBF16>
+                        : job.from == DType::kF16 ? quantise<DType::kF16>
+                                                  : quantise<DType::kF32>;
+    return launch("launching block quantisation", kernel, grid, kThreads, stream, job.source, job.values, job.scales,
+                  shape);
 }
 
 }  // namespace sluice

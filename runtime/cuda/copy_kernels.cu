@@ -4,6 +4,7 @@
 #include "runtime/base/mix64.h"
 #include "runtime/cuda/copy_program.h"
 #include "runtime/cuda/cuda_status.h"
+#include "runtime/cuda/launch.h"
 #include "runtime/cuda/segment_secrets.h"
 
 #include <cuda_runtime.h>
@@ -679,9 +680,11 @@ Bases to_bases(const RunBases& bases) {
 }
 
 template <Job kJob, class Hasher>
-void launch_move(const DeviceProgramView& program, const RunBases& bases, const HashSink& hash, CUstream_st* stream) {
+Status launch_move(const char* what, const DeviceProgramView& program, const RunBases& bases, const HashSink& hash,
+                   CUstream_st* stream) {
     const Grid grid = grid_for(program.tile_count, Hasher::kMostTilesPerBlock);
-    move<kJob, Hasher><<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), hash, grid.tiles_per_block);
+    return launch(what, move<kJob, Hasher>, grid.blocks, kThreads, stream, program, to_bases(bases), hash,
+                  grid.tiles_per_block);
 }
 
 }  // namespace
@@ -702,15 +705,13 @@ Status launch_copy(const DeviceProgramView& program, const RunBases& bases, cons
     if (program.tile_count == 0) {
         return ok_status();
     }
+    constexpr const char* kWhat = "launching a copy kernel";
     if (program.converts) {
         const Grid grid = grid_for(program.tile_count, kMostConvertedTilesPerBlock);
-        convert<<<grid.blocks, kThreads, 0, stream>>>(program, to_bases(bases), grid.tiles_per_block);
-    } else if (hash != nullptr) {
-        launch_move<Job::kCopy, SegmentHasher>(program, bases, *hash, stream);
-    } else {
-        launch_move<Job::kCopy, NoHasher>(program, bases, HashSink{}, stream);
+        return launch(kWhat, convert, grid.blocks, kThreads, stream, program, to_bases(bases), grid.tiles_per_block);
     }
-    return from_cuda(cudaGetLastError(), "launching a copy kernel");
+    return hash != nullptr ? launch_move<Job::kCopy, SegmentHasher>(kWhat, program, bases, *hash, stream)
+                           : launch_move<Job::kCopy, NoHasher>(kWhat, program, bases, HashSink{}, stream);
 }
 
 Status launch_hash(const DeviceProgramView& program, const RunBases& bases, CopySide side, const HashSink& hash,
@@ -719,12 +720,10 @@ Status launch_hash(const DeviceProgramView& program, const RunBases& bases, Copy
         *hash.digest = 0;
         return ok_status();
     }
-    if (side == CopySide::kSource) {
-        launch_move<Job::kHashSource, SegmentHasher>(program, bases, hash, stream);
-    } else {
-        launch_move<Job::kHashTarget, SegmentHasher>(program, bases, hash, stream);
-    }
-    return from_cuda(cudaGetLastError(), "launching a checksum kernel");
+    constexpr const char* kWhat = "launching a checksum kernel";
+    return side == CopySide::kSource
+               ? launch_move<Job::kHashSource, SegmentHasher>(kWhat, program, bases, hash, stream)
+               : launch_move<Job::kHashTarget, SegmentHasher>(kWhat, program, bases, hash, stream);
 }
 
 }  // namespace sluice

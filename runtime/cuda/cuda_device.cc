@@ -226,8 +226,7 @@ public:
     Result<bool> event_reached(void* event) override {
         SLUICE_RETURN_IF_ERROR(use_on_this_thread());
         const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
-        if (state == cudaErrorNotReady) {
-            static_cast<void>(cudaGetLastError());  // it is no error, and would stay on the thread as one
+        if (not_ready(state)) {
             return false;
         }
         SLUICE_RETURN_IF_ERROR(from_cuda(state, "asking for the caller's event"));

@@ -56,7 +56,7 @@ public:
         const Clock::time_point begin = Clock::now();
         for (cudaError_t state = cudaStreamQuery(stream_.handle()); state != cudaSuccess;
              state = cudaStreamQuery(stream_.handle())) {
-            if (state != cudaErrorNotReady) {
+            if (!not_ready(state)) {
                 return from_cuda(state, "work that was launched on a background stream");
             }
             const Clock::time_point now = Clock::now();

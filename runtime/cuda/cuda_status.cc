@@ -24,4 +24,12 @@ Status from_cuda(cudaError_t error, const std::string& what) {
     }
 }
 
+bool not_ready(cudaError_t answer) {
+    if (answer != cudaErrorNotReady) {
+        return false;
+    }
+    static_cast<void>(cudaGetLastError());
+    return true;
+}
+
 }  // namespace sluice

@@ -167,7 +167,7 @@ private:
     Status wait_for_stream(Deadline deadline) {
         for (;;) {
             const cudaError_t state = cudaStreamQuery(stream_.handle());
-            if (state != cudaErrorNotReady) {
+            if (!not_ready(state)) {
                 return from_cuda(state, "moving bytes by NCCL");
             }
             ncclResult_t error = ncclSuccess;

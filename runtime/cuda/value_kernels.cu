@@ -2,6 +2,7 @@
 
 #include "runtime/cuda/copy_program.h"
 #include "runtime/cuda/cuda_status.h"
+#include "runtime/cuda/launch.h"
 #include "runtime/services/tensor_element.h"
 
 #include <cuda_runtime.h>
@@ -97,9 +98,8 @@ Status launch_fill_values(const DeviceProgramView& program, const ValueTensor* t
     if (program.tile_count == 0) {
         return ok_status();
     }
-    values<false>
-        <<<program.tile_count, kThreads, 0, stream>>>(program, tensors, element::version_step(version), nullptr);
-    return from_cuda(cudaGetLastError(), "launching the generation of values");
+    return launch("launching the generation of values", values<false>, program.tile_count, kThreads, stream, program,
+                  tensors, element::version_step(version), nullptr);
 }
 
 Status launch_check_values(const DeviceProgramView& program, const ValueTensor* tensors, std::int64_t version,
@@ -107,9 +107,8 @@ Status launch_check_values(const DeviceProgramView& program, const ValueTensor* 
     if (program.tile_count == 0) {
         return ok_status();
     }
-    values<true><<<program.tile_count, kThreads, 0, stream>>>(program, tensors, element::version_step(version),
-                                                              reinterpret_cast<unsigned long long*>(different));
-    return from_cuda(cudaGetLastError(), "launching the check of values");
+    return launch("launching the check of values", values<true>, program.tile_count, kThreads, stream, program, tensors,
+                  element::version_step(version), reinterpret_cast<unsigned long long*>(different));
 }
 
 }  // namespace sluice
