@@ -3,6 +3,7 @@
 #include "planner/coverage.h"
 #include "runtime/exchange/exchange_memory.h"
 #include "runtime/exchange/flow_setup.h"
+#include "runtime/services/log.h"
 
 #include <fmt/format.h>
 
@@ -399,6 +400,11 @@ Status Worker::pull(std::uint64_t version, Deadline deadline) {
 void Worker::close() {
     if (std::exchange(closed_, true)) {
         return;
+    }
+    if (background_) {
+        if (const Status ended = background_->wait(Deadline::never()); !ended.ok()) {
+            log::error("{}", ended.message());
+        }
     }
     session_.close(/*graceful=*/!failed_, [this] {
         if (engine_) {

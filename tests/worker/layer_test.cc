@@ -288,6 +288,29 @@ TEST(LayerDeviceTest, HooksThatOutlastTheDeadlineFailTheVersionOnly) {
     layers.sync(3);
 }
 
+TEST(LayerDeviceTest, CloseWaitsForHooksThatOutlastedTheDeadline) {
+    BedOptions options = layer_options(Memory::kDevice);
+    options.settings.sync_timeout = 1500ms;
+    LayerBed layers(options);
+    layers.bed.create();
+    std::atomic<int> work{0};
+    std::atomic<bool> running{false};
+    device_of(layers.bed.worker(0)).before_stream_work = [&] {
+        if (++work == 3) {
+            running = true;
+            std::this_thread::sleep_for(3000ms);
+            running = false;
+        }
+        return ok_status();
+    };
+    for (const Status& status : layers.bed.try_sync(1)) {
+        EXPECT_FALSE(status.ok());
+    }
+    EXPECT_TRUE(running);
+    layers.bed.close();
+    EXPECT_FALSE(running);
+}
+
 TEST(LayerDeviceTest, TheVersionTakesItsPlaceInTheOrderOfANamedStream) {
     BedOptions options = layer_options(Memory::kDevice);
     options.trainer = "tp=1";
