@@ -59,6 +59,8 @@ enum class LinkClass : std::uint8_t { kOneSided, kEmulated };
 struct LinkInfo {
     std::string transport;  ///< As UCX names it: "cma/memory", "tcp/eth0", "rc_mlx5/mlx5_0:1"; "fake".
     LinkClass link_class = LinkClass::kEmulated;
+    /// The memory that it was tried out with. Gets of other memory may go by another transport.
+    MemoryKind probed = MemoryKind::kHost;
     /// A get should be cut into pieces of at most this many bytes, since a copy may run inside progress (1 MiB for
     /// CMA and emulated links; larger for RDMA and cuda_ipc).
     std::size_t max_get_bytes = 1 << 20;

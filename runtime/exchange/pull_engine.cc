@@ -108,12 +108,15 @@ PullEngine::PullEngine(EventLoop& loop, Links& links, CopyThreads& copy_threads,
             compile_chunk(chunk, owner, owners_[static_cast<std::size_t>(owner)]->is_self(), landing_rules(options_))));
         chunks_.back()->group_index = index;
         chunks_.back()->reader = owner;
+        const bool gets = chunk.path != Path::kMapped;
+        owners_[static_cast<std::size_t>(owner)]->gets |= gets;
         if (chunk.path != Path::kPacked) {
             for (std::size_t mirror = 0; mirror < owners_.size(); ++mirror) {
                 const int rank = owners_[mirror]->config.trainer_rank;
                 if (std::find(chunk.mirrors.begin(), chunk.mirrors.end(), rank) != chunk.mirrors.end()) {
                     chunks_.back()->mirrors.push_back(static_cast<int>(mirror));
                     owners_[mirror]->mirrors = true;
+                    owners_[mirror]->gets |= gets;
                 }
             }
         }
@@ -166,7 +169,16 @@ Status PullEngine::prepare_device() {
 
 // A get that needs the owner's CPU, or ours, cannot touch the memory of a GPU.
 Status PullEngine::check_device_link(const Owner& owner, const transport::LinkInfo& link) const {
-    if (options_.device == nullptr || !options_.device_wire || link.link_class == transport::LinkClass::kOneSided) {
+    if (options_.device == nullptr || !options_.device_wire) {
+        return ok_status();
+    }
+    if (owner.gets && link.probed == MemoryKind::kHost) {
+        return invalid_argument(
+            fmt::format("the link to {} is to carry GPU memory and was tried out with host memory; set "
+                        "UcxOptions::probe_memory and probe_kind to memory of the GPU",
+                        owner.config.name));
+    }
+    if (link.link_class == transport::LinkClass::kOneSided) {
         return ok_status();
     }
     return {StatusCode::kUnsupported,

@@ -56,6 +56,7 @@ struct PullEngine::Owner {
     std::int64_t window = 0;  // most bytes in flight, worked out when `bytes` was window_at; 0: not yet
     std::int64_t window_at = 0;
     SlowOwner pace;
+    bool gets = false;           // chunks are read from it by transport
     bool mirrors = false;        // chunks of others, so that looking for one can be worth while
     int unstarted = 0;           // of its own chunks
     bool ready_to_lend = false;  // it serves this version from memory that stays as it is until the version's end

@@ -438,6 +438,27 @@ TEST(DeviceSync, AnEmulatedLinkIsRefusedWithItsCure) {
     }
 }
 
+TEST(DeviceSync, ALinkThatWasTriedOutWithHostMemoryCarriesNoDeviceMemory) {
+    for (const PathChoice path : {PathChoice::kDirect, PathChoice::kPacked}) {
+        SyncBed bed(device_options(Where::kBoth, path));
+        bed.fabric().allow_device_memory(MemoryKind::kHost);
+        for (const Status& status : bed.try_create()) {
+            EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+            EXPECT_THAT(status.message(), testing::HasSubstr("UcxOptions::probe_memory"));
+        }
+    }
+    BedOptions staged = device_options(Where::kBoth, PathChoice::kAuto);
+    staged.settings.staged = true;
+    BedOptions mapped = device_options(Where::kBoth, PathChoice::kMapped);
+    mapped.settings.mapped = true;
+    for (const BedOptions& options : {staged, mapped}) {
+        SyncBed bed(options);
+        bed.fabric().allow_device_memory(MemoryKind::kHost);
+        bed.create();
+        bed.sync(1);
+    }
+}
+
 // What fails once all have shown their memory, and before there are links.
 TEST(DeviceSync, ARankThatCannotMakeItsPartTellsTheOthersWhy) {
     enum class Step { kCompile, kMap };

@@ -101,6 +101,7 @@ struct FakeFabric::Impl {
     std::map<RegionId, Region> regions;
     FakeLink default_link;
     std::atomic<bool> device_memory = false;
+    MemoryKind probed = MemoryKind::kHost;
     std::map<std::pair<FakeId, FakeId>, FakeLink> links;
     std::map<FakeId, int> gets_until_failure;
     std::map<std::pair<FakeId, FakeId>, int> drops;
@@ -562,6 +563,7 @@ LinkInfo FakeEndpoint::link() const {
     LinkInfo info;
     info.transport = "fake";
     info.link_class = transport_.fabric_->link(remote_, transport_.id_).link_class;
+    info.probed = transport_.fabric_->probed;
     return info;
 }
 
@@ -598,7 +600,11 @@ void FakeFabric::set_default_link(const FakeLink& link) {
     impl_->default_link = link;
 }
 
-void FakeFabric::allow_device_memory() { impl_->device_memory = true; }
+void FakeFabric::allow_device_memory(MemoryKind probed) {
+    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    impl_->device_memory = true;
+    impl_->probed = probed;
+}
 
 void FakeFabric::set_link(FakeId owner, FakeId reader, const FakeLink& link) {
     const std::lock_guard<std::mutex> lock(impl_->mutex);

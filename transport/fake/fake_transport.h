@@ -41,8 +41,9 @@ public:
     /// For the messages and gets that `owner` serves to `reader`.
     void set_link(FakeId owner, FakeId reader, const FakeLink& link);
 
-    /// Takes memory that is called a device's, for tests whose devices are imitations. Before any is registered.
-    void allow_device_memory();
+    /// Takes memory that is called a device's, for tests whose devices are imitations. Before any is registered. Links say that they were tried out
+    /// with `probed`.
+    void allow_device_memory(MemoryKind probed = MemoryKind::kCuda);
 
     /// The nth get that `reader` starts from now on (1 is the next one) ends with an error.
     void fail_get(FakeId reader, int nth);

@@ -209,10 +209,9 @@ Result<std::unique_ptr<RemoteKey>> UcxEndpoint::unpack_key(std::span<const std::
 }
 
 LinkInfo UcxEndpoint::link() const {
-    if (link_) {
-        return *link_;
-    }
-    return probed_ ? *probed_ : handle_ != nullptr ? emulated_link(handle_) : LinkInfo{};
+    LinkInfo info = link_ ? *link_ : probed_ ? *probed_ : handle_ != nullptr ? emulated_link(handle_) : LinkInfo{};
+    info.probed = transport_.probe_target().kind();
+    return info;
 }
 
 Status UcxEndpoint::status_of(const UcxOperation& operation) const {

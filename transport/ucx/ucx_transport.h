@@ -16,7 +16,8 @@ struct UcxOptions {
     std::vector<UcxSetting> settings;
     /// UCX writes its log lines itself; otherwise they go to our log as debug lines. The first transport of a process decides.
     bool show_log = false;
-    /// Memory that links are tried out with; all ranks' of one kind, at least 64 bytes, and it outlives the transport. Empty: host memory.
+    /// Memory that links are tried out with; all ranks' of one kind, at least 64 bytes, and it outlives the transport. Empty: host memory. Ranks whose
+    /// weights are in GPU memory give memory of the same GPU: a link that was tried out with host memory is refused where it is to carry theirs.
     std::span<std::byte> probe_memory = {};
     MemoryKind probe_kind = MemoryKind::kHost;
     /// The network devices to use, as UCX names them and separated by commas ("mlx5_0:1,mlx5_1:1", "eth0"); a name that there is not
