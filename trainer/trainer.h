@@ -49,6 +49,8 @@ public:
     /// Collective over all ranks of the session: plans, registers, connects, and agrees that all are ready. Every rank
     /// returns the same failure. A rank that could not prepare itself takes part all the same, with its error in `prepared` (and
     /// nothing else that counts), so that nobody waits for it.
+    ///
+    /// The session's device, if it has one, is the calling thread's current one after this and after sync.
     static Result<std::unique_ptr<Trainer>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue,
                                                    int trainer_rank, const Status& prepared, const Ownership& ownership,
                                                    WeightSource* source, const Options& options);

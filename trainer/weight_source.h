@@ -42,6 +42,7 @@ public:
     [[nodiscard]] virtual std::int64_t transit_bytes() const { return 0; }
     /// Fills `buffer` with the gathered parts of `group` at their offsets. Called for each group that this rank publishes, in the one
     /// group order; the other ranks that take part in gathering a group come to it in the same order.
+    /// When it returns the bytes are in memory: of what it launches on a GPU it waits for the end.
     virtual Status gather(std::uint64_t version, GroupId group, std::span<std::byte> buffer, Deadline deadline) = 0;
 
     // A source that moves bytes over the session itself takes part in its set-up; others leave these as they are.

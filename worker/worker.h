@@ -68,6 +68,8 @@ public:
     /// Collective over all ranks of the session, like Trainer::create. `demand_key` is equal for workers that share a demand (the same rank of
     /// replicas of a pool). A store that does not hold the demand's parameters is refused by name. `prepared` as there. Layer buffers lie where the store's
     /// blocks do; where it has none, in the memory of the session's device if there is one.
+    ///
+    /// The session's device, if it has one, is the calling thread's current one afterwards.
     static Result<std::unique_ptr<Worker>> create(Session& session, Bootstrap& bootstrap, const Catalogue& catalogue,
                                                   int worker_rank, int demand_key, const Status& prepared,
                                                   const Demand& demand, const ParameterStore& store, Hooks hooks,

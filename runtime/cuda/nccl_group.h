@@ -15,7 +15,7 @@ namespace sluice {
 /// A CollectiveGroup over NCCL, whose library is looked up at run time, and NCCL's own collectives, with which transfers are compared.
 ///
 /// Collectives are called by all ranks, in one order. They return when they are queued on stream(), which may be before anything has moved; memory
-/// is the device's. Threads: as for exchange().
+/// is the device's, which is the calling thread's current one after every call but abort() and failed(). Threads: as for exchange().
 class NcclGroup : public CollectiveGroup {
 public:
     /// What lies at `data` at `root` comes to `data` of all others.
@@ -33,7 +33,7 @@ public:
 Result<std::vector<std::byte>> make_nccl_group_id();
 
 /// Collective over the `size` ranks of the group, each with another CUDA device: `ordinal` is that of this rank. Connects all of them
-/// with each other, so that a later exchange allocates nothing.
+/// with each other, so that a later exchange allocates nothing. The device is the calling thread's current one afterwards.
 Result<std::unique_ptr<NcclGroup>> open_nccl_group(std::span<const std::byte> id, int rank, int size, int ordinal,
                                                    Deadline deadline);
 
