@@ -46,17 +46,6 @@ Status decode(const Message& message) {
 
 }  // namespace
 
-class Coordination::ReportTask : public LoopTask {
-public:
-    explicit ReportTask(Coordination& coordination) : coordination_(coordination) {}
-    void run() override { coordination_.report_mine(round, status); }
-    std::uint64_t round = 0;
-    Status status;
-
-private:
-    Coordination& coordination_;
-};
-
 Coordination::Coordination(EventLoop& loop, Links& links, std::function<std::string(int)> name_of,
                            std::function<void(const Status& cause)> on_abort, Options options)
     : loop_(loop),
@@ -65,10 +54,7 @@ Coordination::Coordination(EventLoop& loop, Links& links, std::function<std::str
       on_abort_(std::move(on_abort)),
       options_(options),
       reported_round_(static_cast<std::size_t>(links.size()), 0),
-      heartbeat_timer_(loop, [this] { beat(); }),
-      report_task_(std::make_unique<ReportTask>(*this)) {}
-
-Coordination::~Coordination() = default;
+      heartbeat_timer_(loop, [this] { beat(); }) {}
 
 int Coordination::coordinator() const {
     int rank = 0;
@@ -81,9 +67,8 @@ int Coordination::coordinator() const {
 Coordination::Verdict Coordination::agree(const std::string& label, const Status& mine, Deadline deadline) {
     assert(!loop_.on_loop_thread());
     const std::uint64_t round = ++agreed_;
-    report_task_->round = round;
-    report_task_->status = mine;
-    loop_.post(*report_task_);
+    const auto report = [&] { report_mine(round, mine); };
+    loop_.run_and_wait(std::ref(report));  // of a size that needs no allocation
     std::unique_lock lock(mutex_);
     // The coordinator knows whom all wait for, so its deadline is to come first.
     const Clock::time_point until =
@@ -127,8 +112,12 @@ Coordination::Verdict Coordination::too_late(const std::string& label, std::uint
     return {late, links_.rank()};
 }
 
-// When a round that this rank has given up is still open, its reports of the next ones wait for their turn: all ranks count the same rounds.
+// A round may have been decided without this rank, by a coordinator that had lost it. When one that this rank has given up is still open,
+// its reports of the next ones wait for their turn: all ranks count the same rounds.
 void Coordination::report_mine(std::uint64_t round, const Status& mine) {
+    if (round <= decided_) {
+        return;
+    }
     if (round > decided_ + 1) {
         later_reports_.emplace_back(round, mine);
         return;

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -48,7 +47,6 @@ public:
     Coordination(EventLoop& loop, Links& links, std::function<std::string(int)> name_of,
                  std::function<void(const Status& cause)> on_abort, Options options);
 
-    ~Coordination();
     Coordination(const Coordination&) = delete;
     Coordination& operator=(const Coordination&) = delete;
 
@@ -73,8 +71,6 @@ public:
     [[nodiscard]] bool is_coordinator() const { return coordinator() == links_.rank(); }
 
 private:
-    class ReportTask;
-
     Verdict too_late(const std::string& label, std::uint64_t round);
     void report_mine(std::uint64_t round, const Status& mine);
     void send_report();
@@ -115,7 +111,6 @@ private:
     EventLoop::Clock::time_point watching_since_{};
 
     // Between agree() and the loop.
-    std::unique_ptr<ReportTask> report_task_;
     std::mutex mutex_;
     std::condition_variable decided_changed_;
     std::uint64_t delivered_round_ = 0;

@@ -293,6 +293,35 @@ TEST(CoordinationTest, AVerdictThatCameBeforeTheTakeoverIsToldAfterIt) {
     }
 }
 
+// Rank 0 concludes without rank 2, whose link it has lost, and dies; rank 1 tells rank 2 of the verdict before that has reported.
+TEST(CoordinationTest, AReportForARoundThatIsDecidedDoesNotCountForTheNext) {
+    FakeRanks ranks(3);
+    ranks.settle();
+    auto one = agree(ranks, 1, internal_error("the cause"));
+    const auto wait_for_aborts = [&](int count) {
+        while (ranks.at(2).aborts != count) {
+            std::this_thread::sleep_for(1ms);
+        }
+    };
+    wait_for_aborts(1);
+    ranks.at(0).loop.run_and_wait([&] { ranks.at(0).links->declare_lost(2, peer_lost("its link failed", 2)); });
+    EXPECT_EQ(agree(ranks, 0).get().status.message(), "the cause");
+    EXPECT_EQ(one.get().status.message(), "the cause");
+    ranks.fabric().kill(ranks.at(0).id);
+    wait_for_aborts(2);  // of the round after: the verdict has come before
+    const Status stopped(StatusCode::kAborted, "stopped");
+    const Verdict late = agree(ranks, 2, stopped).get();
+    EXPECT_EQ(late.status.message(), "the cause");
+    EXPECT_EQ(late.failed_rank, 1);
+    one = agree(ranks, 1, stopped);
+    EXPECT_TRUE(pending(one)) << "rank 2 has not reported";
+    auto two = agree(ranks, 2, stopped);
+    for (auto* verdict : {&one, &two}) {
+        EXPECT_EQ(verdict->get().status.peer(), 0);
+    }
+    expect_round_is_good(ranks, {1, 2});
+}
+
 TEST(CoordinationTest, TheDeathOfAnotherRankFailsTheRoundAndNotTheNext) {
     FakeRanks ranks(3);
     auto zero = agree(ranks, 0);
