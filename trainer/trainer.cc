@@ -164,13 +164,15 @@ Status Trainer::make_gather_buffers(bool staged) {
     const std::int64_t bytes = source_.largest_group_bytes();
     for (int i = 0; i <= session_.settings().credit; ++i) {
         GatherBuffer& buffer = gather_buffers_.emplace_back();
-        if (device_ == nullptr) {
-            SLUICE_ASSIGN_OR_RETURN(buffer.host, SharedBuffer::allocate(bytes));
-        } else {
-            SLUICE_ASSIGN_OR_RETURN(buffer.device, device_->allocate(bytes));
+        if (device_ != nullptr) {
+            SLUICE_ASSIGN_OR_RETURN(buffer.plain, device_->allocate(bytes));
             if (bytes > 0 && !staged) {
-                SLUICE_ASSIGN_OR_RETURN(buffer.shared_device, device_->share(buffer.device->data()));
+                SLUICE_ASSIGN_OR_RETURN(buffer.shared_device, device_->share(buffer.plain->data()));
             }
+        } else if (session_.settings().mapped) {
+            SLUICE_ASSIGN_OR_RETURN(buffer.shared, SharedBuffer::allocate(bytes));
+        } else {
+            SLUICE_ASSIGN_OR_RETURN(buffer.plain, Buffer::allocate(bytes, MemoryKind::kHost));
         }
         free_buffers_.push_back(i);
     }
@@ -208,7 +210,7 @@ Result<MemoryCard> Trainer::prepare(const RankPlan& plan) {
         for (const GatherBuffer& buffer : gather_buffers_) {
             SLUICE_ASSIGN_OR_RETURN(
                 RemoteRegion region,
-                show(buffer.bytes(), buffer.host ? std::optional(buffer.host->handle()) : std::nullopt,
+                show(buffer.bytes(), buffer.shared ? std::optional(buffer.shared->handle()) : std::nullopt,
                      buffer.shared_device, gather_regions_));
             shown.gather_buffers.push_back(std::move(region));
             buffer_regions.push_back(gather_regions_.back().get());

@@ -98,10 +98,10 @@ private:
     std::vector<std::vector<std::byte>> shared_segments_;  // of device memory, when all can be mapped
     /// Memory that groups are gathered into, and how it is mapped.
     struct GatherBuffer {
-        std::optional<SharedBuffer> host;
-        std::optional<Buffer> device;
+        std::optional<SharedBuffer> shared;
+        std::optional<Buffer> plain;  // on the device, or never mapped
         std::vector<std::byte> shared_device;
-        [[nodiscard]] std::span<std::byte> bytes() const { return host ? host->buffer().bytes() : device->bytes(); }
+        [[nodiscard]] std::span<std::byte> bytes() const { return shared ? shared->buffer().bytes() : plain->bytes(); }
     };
     std::vector<GatherBuffer> gather_buffers_;
     std::vector<std::unique_ptr<transport::MemoryRegion>> gather_regions_;

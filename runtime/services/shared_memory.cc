@@ -18,6 +18,8 @@ namespace sluice {
 namespace {
 
 constexpr int kNoDescriptor = -1;
+// MFD_NOEXEC_SEAL of Linux 6.3, which the headers of older systems lack.
+constexpr unsigned kNoExecSeal = 0x0008;
 
 std::string error_text(int error) { return std::generic_category().message(error); }
 
@@ -40,6 +42,12 @@ private:
     int descriptor_;
 };
 
+// Where the system insists on memory that cannot be executed (vm.memfd_noexec=2) there is no other; older kernels do not know the word.
+int create_memory_file() {
+    const int file = ::memfd_create("sluice", MFD_CLOEXEC | kNoExecSeal);
+    return file < 0 && errno == EINVAL ? ::memfd_create("sluice", MFD_CLOEXEC) : file;
+}
+
 std::string namespace_inode(const char* path) {
     struct stat info{};
     return ::stat(path, &info) == 0 ? fmt::format("{}:{}", info.st_dev, info.st_ino) : std::string();
@@ -60,7 +68,7 @@ Result<SharedBuffer> SharedBuffer::allocate(std::int64_t size) {
     if (size == 0) {
         return SharedBuffer(Buffer::adopt(nullptr, 0, MemoryKind::kHost, unmap), {0, kNoDescriptor, 0, 0});
     }
-    Descriptor file(::memfd_create("sluice", MFD_CLOEXEC));
+    Descriptor file(create_memory_file());
     struct stat info{};
     if (file.get() < 0 || ::ftruncate(file.get(), size) != 0 || ::fstat(file.get(), &info) != 0) {
         return refuse(errno);

@@ -151,6 +151,22 @@ TEST(SyncChunkTest, SmallestLimitsComplete) {
     }
 }
 
+TEST(SyncMappedTest, GatherBuffersAreShownToBeMappedOnlyWhereThatIsOn) {
+    for (const bool mapped : {true, false}) {
+        BedOptions options;
+        options.source = SourceKind::kGathered;
+        options.settings.mapped = mapped;
+        SyncBed bed(options);
+        bed.create();
+        const RemoteMemory& shown = bed.worker(0).session().card(0).flows[static_cast<std::size_t>(FlowId::kSync)];
+        EXPECT_FALSE(shown.gather_buffers.empty());
+        for (const RemoteRegion& buffer : shown.gather_buffers) {
+            EXPECT_EQ(buffer.shared.has_value(), mapped);
+        }
+        bed.sync(1);
+    }
+}
+
 TEST(SyncVersionTest, StartsAnywhereAndSkips) {
     SyncBed bed(BedOptions{});
     bed.create();

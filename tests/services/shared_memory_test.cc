@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <fstream>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +79,20 @@ TEST(SharedMemoryTest, NothingAndTooMuch) {
     const auto refused = SharedBuffer::allocate(-1);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(SharedMemoryTest, ItCannotBeExecuted) {
+    constexpr unsigned kNoExecSeal = 0x0008;
+    const int probe = ::memfd_create("probe", kNoExecSeal);
+    if (probe < 0) {
+        GTEST_SKIP() << "this kernel does not know MFD_NOEXEC_SEAL";
+    }
+    ::close(probe);
+    const auto shared = SharedBuffer::allocate(4096);
+    ASSERT_TRUE(shared.ok());
+    struct stat info{};
+    ASSERT_EQ(::fstat(shared->handle().descriptor, &info), 0);
+    EXPECT_EQ(info.st_mode & 0111, 0u);
 }
 
 TEST(HostIdentityTest, IsThatOfAllProcessesOfTheHost) {
