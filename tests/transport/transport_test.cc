@@ -3,6 +3,7 @@
 #include "tests/services/counted_new.h"
 #include "tests/transport/network.h"
 #include "transport/fake/fake_transport.h"
+#include "transport/ucx/ucx_key_format.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 
 namespace sluice::test {
 namespace {
@@ -495,6 +497,46 @@ TEST_P(TransportTest, AMessageHandlerMayCallBackIntoTheTransport) {
     EXPECT_EQ(target_bytes, source_bytes);
     owner.on_loop([&] { to_reader.reset(); });
     close_endpoint(owner, another);
+}
+
+// Nor is anything waited for there: another handler would run within the first.
+TEST_P(TransportTest, AConnectMayFailInAMessageHandler) {
+    if (!is_ucx(GetParam())) {
+        GTEST_SKIP() << "the address is one of UCX's";
+    }
+    auto fields = transport::decode_address(reader_address);
+    ASSERT_TRUE(fields.ok());
+    auto probe = transport::decode_key(fields->probe_key);
+    ASSERT_TRUE(probe.ok());
+    probe->size = 63;
+    const std::vector<std::byte> small_probe = transport::encode_key(*probe);
+    fields->probe_key = small_probe;
+    const std::vector<std::byte> wrong = transport::encode_address(*fields);
+
+    constexpr int kMessages = 100;
+    int received = 0;
+    bool inside = false;
+    std::promise<void> all;
+    owner.on_loop([&] {
+        owner.transport->set_message_handler([&](std::span<const std::byte>, std::span<const std::byte>) {
+            EXPECT_FALSE(std::exchange(inside, true)) << "within another one";
+            const auto made = owner.transport->connect(wrong, 7, [](const Status&) { ADD_FAILURE() << "never made"; });
+            EXPECT_THAT(made.status().message(), ::testing::HasSubstr("its probe has 63 bytes"));
+            inside = false;
+            if (++received == kMessages) {
+                all.set_value();
+            }
+        });
+    });
+    to_owner = connect(reader, owner_address);
+    CountedCompletion sent;
+    reader.on_loop([&] {
+        for (int i = 0; i < kMessages; ++i) {
+            to_owner->send({}, {}, sent);
+        }
+    });
+    EXPECT_EQ(all.get_future().wait_for(kPatience), std::future_status::ready);
+    EXPECT_TRUE(sent.wait_for(kMessages));
 }
 
 TEST_P(TransportTest, ACompletionMayStartTheNextGet) {

@@ -44,11 +44,8 @@ UcxEndpoint::UcxEndpoint(UcxTransport& transport, int peer, PeerLostHandler on_l
 
 UcxEndpoint::~UcxEndpoint() {
     if (handle_ != nullptr || in_flight_ > 0 || closing_requests_ > 0) {
-        struct Ignore final : Completion {
-            void complete(const Status&) override {}
-        } ignore;
         closers_.clear();  // Whoever waits for the end of this endpoint is the one who destroys it.
-        close(/*force=*/true, ignore);
+        abandon();
         while (step_ != Step::kClosed) {
             transport_.progress();
         }
@@ -313,6 +310,14 @@ void UcxEndpoint::close(bool force, Completion& completion) {
         step_ = Step::kDraining;
     }
     closers_.push_back(&completion);
+    transport_.mark_closing(*this);
+}
+
+void UcxEndpoint::abandon() {
+    force_ = true;
+    if (step_ == Step::kOpen) {
+        step_ = Step::kDraining;
+    }
     transport_.mark_closing(*this);
 }
 

@@ -25,6 +25,10 @@ public:
 
     /// Once, right after construction. The probe that finds out the link is started too.
     Status open(const UcxAddressFields& address);
+    /// After a failed open(): closes by force, without anybody who waits for it.
+    void abandon();
+    /// Nothing is left of it but itself.
+    [[nodiscard]] bool closed() const { return step_ == Step::kClosed; }
 
     void get(std::byte* local, std::size_t size, const MemoryRegion& region, std::uint64_t remote_address,
              const RemoteKey& key, Completion& completion) override;

@@ -123,6 +123,7 @@ Status UcxTransport::set_up(const UcxOptions& options) {
 
 UcxTransport::~UcxTransport() {
     assert(loop_.on_loop_thread() && !in_progress_);
+    std::exchange(abandoned_, {}).clear();  // progress(), with which each waits for its end, looks at the list
     assert(endpoints_.empty() && "endpoints die before their transport");
     if (polled_) {
         loop_.remove_poller(*this);
@@ -148,7 +149,12 @@ Result<std::unique_ptr<Endpoint>> UcxTransport::connect(std::span<const std::byt
     assert(loop_.on_loop_thread());
     SLUICE_ASSIGN_OR_RETURN(const UcxAddressFields fields, decode_address(address));
     auto endpoint = std::make_unique<UcxEndpoint>(*this, peer, std::move(on_lost));
-    SLUICE_RETURN_IF_ERROR(endpoint->open(fields));
+    if (Status opened = endpoint->open(fields); !opened.ok()) {
+        // To wait for its end takes progress, within which we may have been called.
+        endpoint->abandon();
+        abandoned_.push_back(std::move(endpoint));
+        return opened;
+    }
     return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
@@ -208,6 +214,7 @@ bool UcxTransport::tell() {
         endpoint->advance_close();
         told = true;
     }
+    std::erase_if(abandoned_, [](const auto& endpoint) { return endpoint->closed(); });
     return told;
 }
 

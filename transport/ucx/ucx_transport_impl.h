@@ -88,6 +88,7 @@ private:
     std::map<std::uint64_t, UcxEndpoint*> endpoints_;
     std::vector<UcxEndpoint*> lost_;
     std::vector<UcxEndpoint*> closing_;
+    std::vector<std::unique_ptr<UcxEndpoint>> abandoned_;  // until they are closed
     int device_gets_ = 0;
     /// Weights are in GPU memory: then the loop stays awake for a moment after it was busy, since being woken takes as long as moving a chunk.
     bool lively_ = false;
