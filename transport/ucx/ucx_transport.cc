@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cassert>
 #include <chrono>
 #include <sstream>
@@ -219,18 +220,24 @@ bool UcxTransport::tell() {
 }
 
 bool UcxTransport::arm() {
-    if (!operations_.empty() || !lost_.empty() || !closing_.empty() || device_gets_ > 0 ||
-        (lively_ && EventLoop::Clock::now() - last_busy_ < kAwakeAfterWork)) {
+    const auto anything_to_tell = [this] { return !operations_.empty() || !lost_.empty() || !closing_.empty(); };
+    if (anything_to_tell() || device_gets_ > 0 || (lively_ && EventLoop::Clock::now() - last_busy_ < kAwakeAfterWork)) {
         return false;
     }
     const ucs_status_t status = ucp_worker_arm(worker_.handle());
-    if (status != UCS_OK && status != UCS_ERR_BUSY) {
+    if (status != UCS_OK && status != UCS_ERR_BUSY && std::has_single_bit(++arm_failures_)) {
         // Sleeping would leave everything to the safety tick; staying awake is the lesser evil.
-        log::error("UCX cannot wait for events: {}", ucs_status_string(status));
+        log::error("UCX cannot wait for events: {} ({} times so far)", ucs_status_string(status), arm_failures_);
+    }
+    if (status != UCS_OK || !has_verbs_) {
+        return status == UCS_OK;
     }
     // A completion queue tells of what comes after it was armed; UCX does not look whether something came just before. Some devices
-    // make up for that by themselves (mlx5), others do not, as verbs allow.
-    return status == UCS_OK && !(has_verbs_ && ucp_worker_progress(worker_.handle()) != 0);
+    // make up for that by themselves (mlx5), others do not, as verbs allow. What message handlers started may have ended at once.
+    in_progress_ = true;
+    const bool busy = ucp_worker_progress(worker_.handle()) != 0;
+    in_progress_ = false;
+    return !busy && !anything_to_tell();
 }
 
 ucs_status_t UcxTransport::on_message(void* argument, const void* header, std::size_t header_size, void* data,

@@ -93,6 +93,7 @@ private:
     /// Weights are in GPU memory: then the loop stays awake for a moment after it was busy, since being woken takes as long as moving a chunk.
     bool lively_ = false;
     bool has_verbs_ = false;
+    std::uint64_t arm_failures_ = 0;
     EventLoop::Clock::time_point last_busy_{};
     bool polled_ = false;
     bool in_progress_ = false;
