@@ -20,6 +20,7 @@ namespace {
 constexpr auto kFailedEndLimit = std::chrono::seconds(1);
 // Part of a note in one message: fits, with its header, the smallest message limit of any transport.
 constexpr std::size_t kNotePart = 2048;
+// What comes after the part that goes beyond it is dropped.
 constexpr std::size_t kLongestNote = 64 << 20;
 
 // mpirun binds a rank to one core when there are few ranks, and with it all threads of the process: they take turns then.
@@ -285,12 +286,13 @@ void Session::aborted(const Status& cause) {
 
 void Session::take_note(const Message& message) {
     std::string& note = notes_[static_cast<std::size_t>(message.sender)];
-    if (note.size() + message.payload.size() > kLongestNote) {
-        log::warning("dropped a part of the note of {}: it is longer than {} bytes", name_of(message.sender),
-                     kLongestNote);
+    if (note.size() > kLongestNote) {
         return;
     }
     note.append(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
+    if (note.size() > kLongestNote) {
+        log::warning("cut the note of {}: it is longer than {} bytes", name_of(message.sender), kLongestNote);
+    }
 }
 
 SessionNotes Session::gather_notes(const std::string& mine, Deadline deadline) {

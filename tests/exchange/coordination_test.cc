@@ -379,6 +379,25 @@ TEST(CoordinationTest, ReportsOfSeveralRoundsWaitForTheirTurn) {
     expect_round_is_good(ranks, {0, 1, 2});
 }
 
+TEST(CoordinationTest, ReportsOfARoundThatIsNotOpenDoNotFillTheLog) {
+    FakeRanks ranks(2);
+    ranks.settle();
+    {
+        const ExpectedLog stray("rank 1 reports round 7 while round 1 is open");
+        ranks.at(1).loop.run_and_wait([&] {
+            Message report;
+            report.kind = MessageKind::kReport;
+            report.version = 7;
+            for (int i = 0; i < 100; ++i) {
+                ranks.at(1).links->send(0, report);
+            }
+        });
+        ranks.settle();
+        EXPECT_LE(stray.seen(), 16);
+    }
+    expect_round_is_good(ranks, {0, 1});
+}
+
 class CoordinationHeartbeatTest : public testing::TestWithParam<int> {};
 
 TEST_P(CoordinationHeartbeatTest, ARankThatHangsIsFound) {

@@ -1,5 +1,6 @@
 // Whole syncs: one body over the in-process network and over UCX, layouts against each other, three versions each.
 #include "tests/exchange/sync_bed.h"
+#include "tests/support/log_guard.h"
 
 #include <gtest/gtest.h>
 
@@ -149,6 +150,49 @@ TEST(SyncChunkTest, SmallestLimitsComplete) {
             }
         }
     }
+}
+
+TEST(SyncNotesTest, ANoteThatIsTooLongIsCutAndThatIsSaidOnce) {
+    constexpr std::size_t kLongest = std::size_t{64} << 20;
+    BedOptions options;
+    options.trainer = "tp=1";
+    options.workers = {"tp=1"};
+    SyncBed bed(options);
+    bed.create();
+    const auto gather = [&] {
+        std::string of_worker;
+        bed.each_rank([&](BedRank& rank) {
+            const auto notes =
+                rank.session().gather_notes(rank.is_trainer() ? "" : "the end", Deadline::after(kPatience));
+            ASSERT_TRUE(notes.status.ok()) << notes.status.message();
+            if (rank.is_trainer()) {
+                of_worker = notes.by_rank.at(1);
+            }
+        });
+        return of_worker;
+    };
+    {
+        const ExpectedLog cut("cut the note of worker 0");
+        Session& session = bed.worker(0).session();
+        std::size_t sent = 0;
+        while (sent < kLongest + (1 << 20)) {
+            session.loop().run_and_wait([&] {
+                const std::vector<std::byte> part(session.links().max_payload_bytes(), std::byte{'x'});
+                for (int i = 0; i < 100; ++i, sent += part.size()) {
+                    Message message;
+                    message.kind = MessageKind::kNote;
+                    message.payload = part;
+                    session.links().send(0, message);
+                }
+            });
+            bed.trainer(0).session().loop().run_and_wait([] {});
+        }
+        const std::string note = gather();
+        EXPECT_GT(note.size(), kLongest);
+        EXPECT_LT(note.size(), kLongest + (1 << 20));
+        EXPECT_EQ(cut.seen(), 1);
+    }
+    EXPECT_EQ(gather(), "the end");
 }
 
 TEST(SyncMappedTest, GatherBuffersAreShownToBeMappedOnlyWhereThatIsOn) {
