@@ -84,6 +84,16 @@ Deadline later(Deadline deadline, Deadline::Clock::duration span) {
                                                                        : Deadline::at(deadline.when() + span);
 }
 
+// What Bootstrap::tell() says.
+Status failure_in(std::span<const std::byte> word) {
+    const auto code = word.empty() ? StatusCode::kOk : static_cast<StatusCode>(word[0]);
+    if (code == StatusCode::kOk || code > StatusCode::kInternal) {
+        return internal_error(
+            "bootstrap: rank 0 has failed, and its word on it is none; do all ranks run the same program?");
+    }
+    return {code, std::string(reinterpret_cast<const char*>(word.data()) + 1, word.size() - 1)};
+}
+
 std::string list_of(const std::vector<int>& ranks) {
     constexpr std::size_t kMost = 16;
     std::string text;
@@ -106,11 +116,11 @@ std::vector<int> Bootstrap::others() const {
 }
 
 Status Bootstrap::send(const std::vector<int>& to, Kind kind, std::span<const std::byte> blob) {
-    if (blob.size() > kMostBytes) {
-        return Status(
-            StatusCode::kResourceExhausted,
-            fmt::format("bootstrap: a message of {} bytes to {}; the most is {}", blob.size(), list_of(to), kMostBytes),
-            to.front());
+    if (blob.size() > most_bytes_) {
+        return Status(StatusCode::kResourceExhausted,
+                      fmt::format("bootstrap: a message of {} bytes to {}; the most is {}", blob.size(), list_of(to),
+                                  most_bytes_),
+                      to.front());
     }
     auto message = std::make_shared<Blob>(kHeaderBytes + blob.size());
     put(message->data(), kMagic, 4);
@@ -185,6 +195,16 @@ Status Bootstrap::flush(Deadline deadline) {
     return ok_status();
 }
 
+Status Bootstrap::tell(const std::vector<int>& ranks, Status why) {
+    Blob word{static_cast<std::byte>(why.code())};
+    const auto text = std::as_bytes(std::span(why.message()));
+    word.insert(word.end(), text.begin(), text.end());
+    if (!ranks.empty() && send(ranks, Kind::kFailed, word).ok()) {
+        static_cast<void>(flush(Deadline::after(kWordOfFirst)));
+    }
+    return why;
+}
+
 Status Bootstrap::start_collective() {
     if (failed_) {
         return internal_error("bootstrap: used again after it has failed");
@@ -217,18 +237,27 @@ Status Bootstrap::collect(int root, std::span<const std::byte> blob, std::vector
 Status Bootstrap::distribute(int root, const std::vector<Blob>& blobs, Blob& mine, Deadline deadline) {
     if (rank() != root) {
         std::vector<int> missing{root};
-        return receive(
-            {Kind::kScatter}, missing,
-            [&](int /*from*/, Kind /*kind*/, std::span<const std::byte> received) {
-                mine.assign(received.begin(), received.end());
+        Status outcome;
+        SLUICE_RETURN_IF_ERROR(receive(
+            {Kind::kScatter, Kind::kFailed}, missing,
+            [&](int /*from*/, Kind kind, std::span<const std::byte> received) {
+                if (kind == Kind::kFailed) {
+                    outcome = failure_in(received);
+                } else {
+                    mine.assign(received.begin(), received.end());
+                }
             },
-            deadline);
+            deadline));
+        return outcome;
     }
     if (blobs.size() != static_cast<std::size_t>(size())) {
         return internal_error(fmt::format("bootstrap: {} blobs to scatter to {} ranks", blobs.size(), size()));
     }
-    for (const int to : others()) {
-        SLUICE_RETURN_IF_ERROR(send({to}, Kind::kScatter, blobs[static_cast<std::size_t>(to)]));
+    const std::vector<int> to = others();
+    for (auto next = to.begin(); next != to.end(); ++next) {
+        if (Status sent = send({*next}, Kind::kScatter, blobs[static_cast<std::size_t>(*next)]); !sent.ok()) {
+            return tell({next, to.end()}, std::move(sent));
+        }
     }
     mine = blobs[static_cast<std::size_t>(root)];
     return flush(deadline);
@@ -247,17 +276,14 @@ Status Bootstrap::collect_for_all(std::span<const std::byte> blob, std::vector<B
     std::vector<int> here = others();
     if (!received.ok()) {
         std::erase_if(here, [&](int rank) { return std::find(missing.begin(), missing.end(), rank) != missing.end(); });
-        const std::string& why = received.message();
-        // As far as they can still be told: this collective has failed anyway.
-        if (!here.empty() && send(here, Kind::kMissing, std::as_bytes(std::span(why))).ok()) {
-            static_cast<void>(flush(Deadline::after(kWordOfFirst)));
-        }
-        return received;
+        return tell(here, std::move(received));
     }
     if (here.empty()) {
         return ok_status();
     }
-    SLUICE_RETURN_IF_ERROR(send(here, Kind::kEverything, join(blobs)));
+    if (Status sent = send(here, Kind::kEverything, join(blobs)); !sent.ok()) {
+        return tell(here, std::move(sent));
+    }
     return flush(deadline);
 }
 
@@ -266,10 +292,10 @@ Status Bootstrap::collect_from_first(std::span<const std::byte> blob, std::vecto
     std::vector<int> missing{0};
     Status outcome;
     SLUICE_RETURN_IF_ERROR(receive(
-        {Kind::kEverything, Kind::kMissing}, missing,
+        {Kind::kEverything, Kind::kFailed}, missing,
         [&](int /*from*/, Kind kind, std::span<const std::byte> word) {
-            if (kind == Kind::kMissing) {
-                outcome = deadline_exceeded(std::string(reinterpret_cast<const char*>(word.data()), word.size()));
+            if (kind == Kind::kFailed) {
+                outcome = failure_in(word);
             } else if (!split(word, static_cast<std::size_t>(size()), blobs)) {
                 outcome = internal_error(fmt::format(
                     "bootstrap: rank 0 sent {} bytes that do not hold one blob for each of {} ranks; do all "

@@ -21,7 +21,7 @@ namespace sluice {
 class Bootstrap {
 public:
     using Blob = std::vector<std::byte>;
-    /// The longest message; what is longer is refused by the sender.
+    /// The longest message; what is longer is refused by the sender. If that is rank 0, or the root of a scatter, all end with this cause.
     static constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
     virtual ~Bootstrap() = default;
@@ -39,6 +39,7 @@ public:
     Status barrier(Deadline deadline);
 
 protected:
+    explicit Bootstrap(std::size_t most_bytes = kMostBytes) : most_bytes_(most_bytes) {}
     /// A header and a blob, ready to send; one message may be on its way to many ranks.
     using Message = std::shared_ptr<const Blob>;
     struct Received {
@@ -57,7 +58,7 @@ protected:
     [[nodiscard]] bool failed() const { return failed_; }
 
 private:
-    enum class Kind : std::uint8_t { kGather = 1, kScatter = 2, kAllGather = 3, kEverything = 4, kMissing = 5 };
+    enum class Kind : std::uint8_t { kGather = 1, kScatter = 2, kAllGather = 3, kEverything = 4, kFailed = 5 };
     using Take = std::function<void(int from, Kind kind, std::span<const std::byte> blob)>;
 
     Status send(const std::vector<int>& to, Kind kind, std::span<const std::byte> blob);
@@ -65,6 +66,8 @@ private:
     /// `kinds` are those that may come.
     Status receive(std::initializer_list<Kind> kinds, std::vector<int>& missing, const Take& take, Deadline deadline);
     Status flush(Deadline deadline);
+    /// Tells ranks that wait for our word that none comes, as far as they can still be told. Returns the cause.
+    Status tell(const std::vector<int>& ranks, Status why);
     [[nodiscard]] std::vector<int> others() const;
     Status collect(int root, std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline);
     Status distribute(int root, const std::vector<Blob>& blobs, Blob& mine, Deadline deadline);
@@ -73,6 +76,7 @@ private:
     Status start_collective();
     Status end_collective(Status status);
 
+    const std::size_t most_bytes_;
     bool failed_ = false;
     std::uint32_t epoch_ = 0;      // number of the collective, equal on all ranks
     std::vector<Received> early_;  // from ranks that are a collective ahead

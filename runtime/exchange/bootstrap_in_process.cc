@@ -20,8 +20,8 @@ public:
     };
     using Mailboxes = std::vector<std::unique_ptr<Mailbox>>;
 
-    InProcessBootstrap(int rank, std::shared_ptr<Mailboxes> mailboxes)
-        : rank_(rank), mailboxes_(std::move(mailboxes)) {}
+    InProcessBootstrap(int rank, std::shared_ptr<Mailboxes> mailboxes, std::size_t most_bytes)
+        : Bootstrap(most_bytes), rank_(rank), mailboxes_(std::move(mailboxes)) {}
 
     [[nodiscard]] int rank() const override { return rank_; }
     [[nodiscard]] int size() const override { return static_cast<int>(mailboxes_->size()); }
@@ -72,7 +72,7 @@ private:
 
 }  // namespace
 
-std::vector<std::unique_ptr<Bootstrap>> in_process_bootstraps(int size) {
+std::vector<std::unique_ptr<Bootstrap>> in_process_bootstraps(int size, std::size_t most_bytes) {
     auto mailboxes = std::make_shared<InProcessBootstrap::Mailboxes>();
     std::vector<std::unique_ptr<Bootstrap>> result;
     mailboxes->reserve(static_cast<std::size_t>(size));
@@ -80,7 +80,7 @@ std::vector<std::unique_ptr<Bootstrap>> in_process_bootstraps(int size) {
         mailboxes->push_back(std::make_unique<InProcessBootstrap::Mailbox>());
     }
     for (int rank = 0; rank < size; ++rank) {
-        result.push_back(std::make_unique<InProcessBootstrap>(rank, mailboxes));
+        result.push_back(std::make_unique<InProcessBootstrap>(rank, mailboxes, most_bytes));
     }
     return result;
 }

@@ -67,6 +67,28 @@ TEST(InProcessBootstrap, RanksThatCallDifferentCollectivesAreNamed) {
     EXPECT_FALSE(statuses[1].ok());
 }
 
+// Each part may be sent, what rank 0 makes of them may not: nobody waits for it.
+TEST(InProcessBootstrap, WhatRankZeroMayNotSendEndsAllAtOnce) {
+    constexpr std::size_t kMost = 100;
+    for (const bool scatters : {false, true}) {
+        auto ranks = in_process_bootstraps(3, kMost);
+        std::vector<Status> statuses(3);
+        const auto start = std::chrono::steady_clock::now();
+        on_all(ranks, [&](Bootstrap& rank) {
+            const Deadline deadline = Deadline::after(20s);
+            statuses[static_cast<std::size_t>(rank.rank())] =
+                scatters
+                    ? rank.scatter(0, std::vector<Bootstrap::Blob>(3, Bootstrap::Blob(kMost + 1)), deadline).status()
+                    : rank.all_gather(Bootstrap::Blob(kMost / 2), deadline).status();
+        });
+        EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+        for (const Status& status : statuses) {
+            EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+            EXPECT_THAT(status.message(), HasSubstr(scatters ? "101 bytes" : "174 bytes"));
+        }
+    }
+}
+
 TEST(InProcessBootstrap, ScatterNeedsABlobForEachRank) {
     auto ranks = in_process_bootstraps(1);
     EXPECT_FALSE(ranks[0]->scatter(0, {}, Deadline::after(1s)).ok());
