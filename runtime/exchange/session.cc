@@ -22,6 +22,8 @@ constexpr auto kFailedEndLimit = std::chrono::seconds(1);
 constexpr std::size_t kNotePart = 2048;
 // What comes after the part that goes beyond it is dropped.
 constexpr std::size_t kLongestNote = 64 << 20;
+// Ranks that an error about many names.
+constexpr int kMostNamed = 16;
 
 // mpirun binds a rank to one core when there are few ranks, and with it all threads of the process: they take turns then.
 void say_if_bound(int copy_threads) {
@@ -181,12 +183,17 @@ Status Session::open_links(std::vector<int> peers, Deadline deadline) {
     });
     // Set-up only: a peer says hello when it has come as far as this, which no event of ours announces.
     while (true) {
-        std::string missing;
+        const bool late = deadline.passed();
+        int missing = 0;
+        std::string names;
         bool heard = false;
         loop_->run_and_wait([&] {
             for (const int peer : peers) {
                 if (peer != links_->rank() && !links_->greeted(peer)) {
-                    missing += (missing.empty() ? "" : ", ") + name_of(peer);
+                    ++missing;
+                    if (late && missing <= kMostNamed) {
+                        names += (names.empty() ? "" : ", ") + name_of(peer);
+                    }
                     if (failed.ok()) {
                         failed = losses_[static_cast<std::size_t>(peer)];
                     }
@@ -198,15 +205,16 @@ Status Session::open_links(std::vector<int> peers, Deadline deadline) {
             // The coordinator tells the others of a failure, which it can once it has opened its own links.
             heard = links_->rank() == 0 || links_->greeted(0) || links_->lost(0) || !links_->connected(0);
         });
-        if (!failed.ok() && (heard || deadline.passed())) {
+        if (!failed.ok() && (heard || late)) {
             return failed;
         }
-        if (missing.empty()) {
+        if (missing == 0) {
             return ok_status();
         }
-        if (deadline.passed()) {
+        if (late) {
+            const std::string more = missing > kMostNamed ? fmt::format(" and {} more", missing - kMostNamed) : "";
             return deadline_exceeded(
-                fmt::format("no link in time with {}; check UCX_TLS and UCX_NET_DEVICES on both sides", missing));
+                fmt::format("no link in time with {}{}; check UCX_TLS and UCX_NET_DEVICES on both sides", names, more));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
