@@ -146,10 +146,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Session& session, Bootstrap& bo
     const Result<MemoryCard> card = trainer->prepare(plan);
     SLUICE_RETURN_IF_ERROR(session.exchange_cards(bootstrap, plan, card, deadline));
     const Status started = trainer->start(plan, deadline);
-    const auto verdict = session.coordination().agree("set-up", started, deadline);
-    if (!verdict.status.ok()) {
+    if (Status agreed = session.end_set_up(bootstrap, started, deadline); !agreed.ok()) {
         trainer->failed_ = true;
-        return verdict.status;
+        return agreed;
     }
     return trainer;
 }

@@ -145,10 +145,9 @@ Result<std::unique_ptr<Worker>> Worker::create(Session& session, Bootstrap& boot
     const Result<MemoryCard> card = worker->prepare(catalogue, demand, store, plan);
     SLUICE_RETURN_IF_ERROR(session.exchange_cards(bootstrap, plan, card, deadline));
     const Status started = worker->start(store, deadline);
-    const auto verdict = session.coordination().agree("set-up", started, deadline);
-    if (!verdict.status.ok()) {
+    if (Status agreed = session.end_set_up(bootstrap, started, deadline); !agreed.ok()) {
         worker->failed_ = true;
-        return verdict.status;
+        return agreed;
     }
     return worker;
 }

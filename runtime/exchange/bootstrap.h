@@ -37,6 +37,8 @@ public:
     Result<std::vector<Blob>> all_gather(std::span<const std::byte> blob, Deadline deadline);
     /// Returns when all ranks have called it.
     Status barrier(Deadline deadline);
+    /// As after a collective that failed: for who has learned otherwise that a rank is not to be waited for. The others do the same.
+    void abandon() { failed_ = true; }
 
 protected:
     explicit Bootstrap(std::size_t most_bytes = kMostBytes) : most_bytes_(most_bytes) {}
@@ -54,7 +56,7 @@ protected:
     virtual bool sends_done() = 0;
     /// Waits a little for something to poll. `tries` counts the fruitless polls before it.
     virtual void pause(int tries) = 0;
-    /// A collective has failed.
+    /// A collective has failed, or the bootstrap was abandoned.
     [[nodiscard]] bool failed() const { return failed_; }
 
 private:

@@ -22,8 +22,8 @@ public:
     [[nodiscard]] int rank() const override { return rank_; }
     [[nodiscard]] int size() const override { return size_; }
 
-    /// Ends MPI. Waits for the other ranks' call, so it is for good ends only: after a failed collective it does nothing, because a
-    /// rank that has died would be waited for.
+    /// Ends MPI. Waits for the other ranks' call, so it is for good ends only: after a failed collective, or abandon(), it does nothing,
+    /// because a rank that has died would be waited for.
     void finalize();
 
     /// "Open MPI v4.1.4, ...": one line, also without create().

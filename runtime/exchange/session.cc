@@ -220,6 +220,14 @@ Status Session::open_links(std::vector<int> peers, Deadline deadline) {
     }
 }
 
+Status Session::end_set_up(Bootstrap& bootstrap, const Status& mine, Deadline deadline) {
+    Status agreed = coordination_->agree("set-up", mine, deadline).status;
+    if (agreed.code() == StatusCode::kPeerLost || agreed.code() == StatusCode::kDeadlineExceeded) {
+        bootstrap.abandon();
+    }
+    return agreed;
+}
+
 void Session::set_flow(FlowId flow, Server* server, PullEngine* engine) {
     loop_->run_and_wait([&] { flows_[static_cast<std::size_t>(flow)] = {server, engine}; });
 }

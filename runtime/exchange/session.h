@@ -67,6 +67,9 @@ public:
     /// abort. Also after an error the coordinator can be told of it, if it is alive: with `peers` that are an error it opens the link for that alone
     /// and returns it. Before it, flows must be set.
     Status connect(const Result<std::vector<int>>& peers, Deadline deadline);
+    /// Agrees with all ranks that each is set up; `mine` is how this one's part has ended. Where a rank was lost or has not come in time nobody
+    /// waits for it with `bootstrap` either.
+    Status end_set_up(Bootstrap& bootstrap, const Status& mine, Deadline deadline);
 
     /// Who handles the messages of a flow; either may be null. Must stay valid until close().
     void set_flow(FlowId flow, Server* server, PullEngine* engine);

@@ -1,5 +1,5 @@
 // Started by mpirun: the cases of every bootstrap, then what a rank that stays away does to the others.
-//   bootstrap_mpi_program RANKS [late RANK]
+//   bootstrap_mpi_program RANKS [late RANK | lost RANK]
 #include "runtime/exchange/bootstrap_mpi.h"
 #include "tests/exchange/bootstrap_cases.h"
 
@@ -34,6 +34,18 @@ int main(int argc, char** argv) {
             std::printf("rank %d: missing rank named\n", bootstrap->rank());
             std::fflush(stdout);
             std::this_thread::sleep_for(1s);  // so that mpirun ends nobody before all have printed
+            std::_Exit(0);
+        }
+        if (argc == 4 && std::string(argv[2]) == "lost") {
+            if (bootstrap->rank() == std::atoi(argv[3])) {
+                std::this_thread::sleep_for(5s);
+                std::_Exit(0);
+            }
+            bootstrap->abandon();
+            bootstrap->finalize();
+            std::printf("rank %d: has not waited\n", bootstrap->rank());
+            std::fflush(stdout);
+            std::this_thread::sleep_for(1s);  // as above
             std::_Exit(0);
         }
         bootstrap->finalize();

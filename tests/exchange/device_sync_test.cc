@@ -486,6 +486,9 @@ TEST(DeviceSync, ARankThatCannotMakeItsPartTellsTheOthersWhy) {
             EXPECT_THAT(status.message(), testing::HasSubstr("the device is out of order"));
             EXPECT_LT(bed.create_took(rank).count(), 5) << "rank " << rank << " has waited for a link";
         }
+        bed.each_rank([&](BedRank& rank) {
+            EXPECT_TRUE(bed.bootstrap(rank.world_rank()).barrier(Deadline::after(kPatience)).ok()) << "all are there";
+        });
     }
 }
 
@@ -539,6 +542,9 @@ TEST(DeviceSync, ARankThatDiesBeforeItsLinksAreOpenIsNamedAtOnce) {
             EXPECT_EQ(status.peer(), kDead) << status.message();
             EXPECT_THAT(status.message(), testing::HasSubstr("worker 0 is lost"));
             EXPECT_LT(bed.create_took(rank).count(), 3) << "rank " << rank << " has waited for a link";
+            EXPECT_EQ(bed.bootstrap(rank).barrier(Deadline::after(std::chrono::milliseconds(100))).code(),
+                      StatusCode::kInternal)
+                << "rank " << rank << " waits for one that is dead";
         }
     }
 }

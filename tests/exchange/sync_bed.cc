@@ -292,7 +292,7 @@ void SyncBed::each_rank(const std::function<void(BedRank&)>& work) {
 }
 
 std::vector<Status> SyncBed::try_create() {
-    const auto bootstraps = in_process_bootstraps(size());
+    bootstraps_ = in_process_bootstraps(size());
     std::vector<Status> out(ranks_.size());
     each_rank([&](BedRank& rank) {
         const auto place = static_cast<std::size_t>(rank.world_rank());
@@ -303,7 +303,7 @@ std::vector<Status> SyncBed::try_create() {
         };
         const auto begin = std::chrono::steady_clock::now();
         delay_create(rank.world_rank());
-        out[place] = rank.create(*bootstraps[place], is_ucx(network_) ? ucx_factory(network_) : fake);
+        out[place] = rank.create(*bootstraps_[place], is_ucx(network_) ? ucx_factory(network_) : fake);
         create_took_[place] = std::chrono::steady_clock::now() - begin;
     });
     return out;

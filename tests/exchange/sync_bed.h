@@ -164,6 +164,8 @@ public:
     std::function<void(int world_rank)> delay_create = [](int) {};
     /// By world rank. Whoever wants other options or hooks sets them at the ranks first.
     std::vector<Status> try_create();
+    /// What a rank was last created with.
+    [[nodiscard]] Bootstrap& bootstrap(int world_rank) { return *bootstraps_[static_cast<std::size_t>(world_rank)]; }
     /// How long the last try_create() took a rank, with its delay.
     [[nodiscard]] std::chrono::duration<double> create_took(int world_rank) const {
         return create_took_[static_cast<std::size_t>(world_rank)];
@@ -196,6 +198,7 @@ private:
     transport::FakeFabric fabric_;
     std::vector<transport::FakeId> fake_ids_;
     std::vector<std::chrono::duration<double>> create_took_;
+    std::vector<std::unique_ptr<Bootstrap>> bootstraps_;
     std::vector<std::unique_ptr<BedRank>> ranks_;
     bool closed_ = false;
 };
