@@ -16,7 +16,8 @@
 ///
 /// Threads: everything is called, and every callback runs, on the event loop that the transport was opened with.
 /// Callbacks may call back into the transport; they never run inside the call that started the operation.
-/// Lifetimes: remote keys die before their endpoint; endpoints and regions before their transport.
+/// Lifetimes: remote keys, endpoints and regions die before their transport. A key is used with its endpoint only, and may outlive it: those of
+/// a peer that was lost do, until whoever holds them gives them back.
 namespace sluice::transport {
 
 /// The end of an operation: told exactly once, with success or an error, also when the endpoint is closed or the peer dies.
