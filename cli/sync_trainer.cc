@@ -31,8 +31,8 @@ Status make_parts(const SyncContext& context, const WeightValues& values, Traine
                                                              context.own_rank, options.source));
     SLUICE_ASSIGN_OR_RETURN(parts.stored,
                             shard_ownership(model.catalogue, model.config, options.trainer, context.own_rank));
-    SLUICE_ASSIGN_OR_RETURN(parts.weights,
-                            TrainerWeights::allocate(model.catalogue, parts.stored, values, context.device));
+    SLUICE_ASSIGN_OR_RETURN(parts.weights, TrainerWeights::allocate(model.catalogue, parts.stored, values,
+                                                                    context.device, context.settings.mapped));
     std::vector<WeightSource::Segment> segments = {parts.weights->segment()};
     if (options.source == SourceKind::kResident) {
         parts.source = std::make_unique<ResidentSource>(std::move(segments));

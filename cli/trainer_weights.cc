@@ -8,20 +8,24 @@
 namespace sluice::cli {
 
 Result<TrainerWeights> TrainerWeights::allocate(const Catalogue& catalogue, const Ownership& stored,
-                                                const WeightValues& values, Device* device) {
+                                                const WeightValues& values, Device* device, bool mappable) {
     const std::int64_t bytes = stored.segment_bytes.empty() ? 0 : stored.segment_bytes.front();
     TrainerWeights weights(catalogue, stored, values, device);
-    if (device == nullptr) {
-        SLUICE_ASSIGN_OR_RETURN(weights.host_, SharedBuffer::allocate(bytes));
+    if (device == nullptr && mappable) {
+        SLUICE_ASSIGN_OR_RETURN(weights.shared_, SharedBuffer::allocate(bytes));
         return weights;
     }
-    SLUICE_ASSIGN_OR_RETURN(weights.on_device_, device->allocate(bytes));
+    if (device == nullptr) {
+        SLUICE_ASSIGN_OR_RETURN(weights.own_, Buffer::allocate(bytes, MemoryKind::kHost));
+        return weights;
+    }
+    SLUICE_ASSIGN_OR_RETURN(weights.own_, device->allocate(bytes));
     if (values.generated()) {
         std::vector<DeviceValues> regions;
         for (const OwnedRegion& region : stored.regions) {
             const CatalogueTensor& tensor = catalogue[region.tensor];
-            regions.push_back({coalesce(region_copy(region, tensor.shape, size_of(tensor.dtype))),
-                               weights.on_device_->data(), values.name_hash_of(region.tensor), tensor.dtype});
+            regions.push_back({coalesce(region_copy(region, tensor.shape, size_of(tensor.dtype))), weights.own_->data(),
+                               values.name_hash_of(region.tensor), tensor.dtype});
         }
         SLUICE_ASSIGN_OR_RETURN(weights.generate_, device->compile_values(regions));
     }
@@ -30,22 +34,23 @@ Result<TrainerWeights> TrainerWeights::allocate(const Catalogue& catalogue, cons
 
 WeightSource::Segment TrainerWeights::segment() const {
     const auto memory = bytes();
-    return {memory.data(), static_cast<std::int64_t>(memory.size()), host_ ? MemoryKind::kHost : MemoryKind::kCuda,
-            host_ ? std::optional(host_->handle()) : std::nullopt};
+    return {memory.data(), static_cast<std::int64_t>(memory.size()),
+            device_ == nullptr ? MemoryKind::kHost : MemoryKind::kCuda,
+            shared_ ? std::optional(shared_->handle()) : std::nullopt};
 }
 
 Status TrainerWeights::write_version(std::uint64_t version) {
-    if (host_) {
-        write_version(version, host_->buffer().data());
+    if (device_ == nullptr) {
+        write_version(version, bytes().data());
         return ok_status();
     }
     if (generate_ != nullptr) {
         return device_->fill_values(*generate_, static_cast<std::int64_t>(version), 0);
     }
     SLUICE_ASSIGN_OR_RETURN(const Buffer made,
-                            Buffer::allocate(static_cast<std::int64_t>(on_device_->size()), MemoryKind::kHost));
+                            Buffer::allocate(static_cast<std::int64_t>(own_->size()), MemoryKind::kHost));
     write_version(version, made.data());
-    return device_->copy(on_device_->data(), made.data(), made.size(), 0);
+    return device_->copy(own_->data(), made.data(), made.size(), 0);
 }
 
 void TrainerWeights::write_version(std::uint64_t version, std::byte* to) const {

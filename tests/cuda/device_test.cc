@@ -235,21 +235,6 @@ TEST_F(DeviceTest, PinnedMemoryIsReadAndWrittenByKernels) {
     EXPECT_EQ(Bytes(wire->data(), wire->data() + wire->size()), expected);
 }
 
-// An error of the embedding program's, which it has not asked for yet, is not the launch's, and is still there afterwards.
-TEST_F(DeviceTest, AnErrorThatWasOnTheThreadBeforeIsLeftThere) {
-    test::RandomCopies random(9);
-    const test::CopySet set = random.make(20, 16);
-    const Buffer source = to_device(set.source);
-    const Buffer wire = to_device(Bytes(static_cast<std::size_t>(set.wire_bytes)));
-    const Device::Bases bases{wire.data(), nullptr};
-    const auto pack = compile(set.pack(source.data()));
-    const cudaError_t before = cudaMemcpy(nullptr, nullptr, 1, cudaMemcpyDeviceToHost);
-    ASSERT_NE(before, cudaSuccess);
-    EXPECT_TRUE(device->run(*pack, bases, 0, nullptr).ok());
-    EXPECT_TRUE(device->hash(*pack, bases, Device::Side::kSource, 0).ok());
-    EXPECT_EQ(cudaGetLastError(), before);
-}
-
 // CUDA opens no handle in the process that made it.
 TEST_F(DeviceTest, MapsItsOwnMemoryWhereItIs) {
     const Bytes bytes(5000, std::byte{0x5C});
