@@ -85,8 +85,9 @@ void LayoutOptions::add_to(CLI::App& command) {
         ->check(CLI::IsMember({"auto", "direct", "packed", "mapped"}))
         ->capture_default_str();
     command
-        .add_option("--chunk-bytes", chunk_bytes,
-                    "Most bytes of one request (default 4M, on GPUs 256M, or SLUICE_CHUNK_BYTES); sizes take K, M, G")
+        .add_option(
+            "--chunk-bytes", chunk_bytes,
+            "Most bytes of one request (default 4M, sync on GPUs 256M, or SLUICE_CHUNK_BYTES); sizes take K, M, G")
         ->type_name("SIZE");
 }
 

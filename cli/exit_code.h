@@ -4,7 +4,7 @@
 
 namespace sluice::cli {
 
-/// What the program ends with. All ranks of a sync end with the largest one that any of them has.
+/// What the program ends with. All ranks of a sync end with that of the first failure.
 enum ExitCode : int {
     kDone = 0,
     kUnfit = 1,        ///< `doctor`: a pull would be emulated on this node, or fail.

@@ -67,14 +67,18 @@ Status write_file(const std::string& path, std::string_view bytes) {
 }
 
 Status check_writable(const std::string& path) {
+    namespace fs = std::filesystem;
     std::error_code error;
-    if (std::filesystem::is_directory(path, error)) {
+    if (fs::is_directory(path, error)) {
         return invalid_argument(fmt::format("cannot write {}: it is a directory", path));
     }
-    if (std::filesystem::exists(path, error)) {
+    const bool link = fs::is_symlink(fs::symlink_status(path, error));
+    if (fs::exists(path, error) && (link || !fs::is_regular_file(path, error))) {
         return ::access(path.c_str(), W_OK) == 0 ? ok_status() : file_error(path, "write");
     }
-    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    // A file is made beside the old one; or it is made where a link leads to.
+    const fs::path to = link ? fs::path(path).parent_path() / fs::read_symlink(path, error) : fs::path(path);
+    const fs::path folder = to.parent_path();
     return ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0 ? ok_status() : file_error(path, "write");
 }
 

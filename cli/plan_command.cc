@@ -147,7 +147,7 @@ void add_plan_command(CLI::App& app, Run& run) {
         ->type_name("SIZE");
     command
         ->add_option("--slots", options->slots,
-                     "Serve slots of a trainer rank, each of one chunk (default 8, or SLUICE_SLOTS)")
+                     "Most memory for packed chunks of a trainer rank, in whole chunks (default 8, or SLUICE_SLOTS)")
         ->type_name("N");
     command->callback([options, &run] { run = [options] { return report(run_plan(*options)); }; });
 }

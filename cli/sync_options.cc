@@ -217,6 +217,14 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
         return invalid_argument("--gather nccl: it needs --source gathered and --memory cuda; leave it out");
     }
     settings.staged = settings.staged || staged_;
+    if (!staging_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(settings.staging_bytes, parse_size("--staging", staging_, 1));
+        settings.given.emplace_back("SLUICE_STAGING_BYTES");
+    }
+    if (!inflight_.empty()) {
+        SLUICE_ASSIGN_OR_RETURN(settings.inflight_bytes, parse_size("--inflight", inflight_, 1));
+        settings.given.emplace_back("SLUICE_INFLIGHT_BYTES");
+    }
     if (options.memory.any_cuda()) {
         settings.adapt_to_device();
     }
@@ -243,14 +251,8 @@ Result<SyncOptions> SyncOptionsParser::take(Settings& settings) const {
     if (!credit_.empty()) {
         SLUICE_ASSIGN_OR_RETURN(settings.credit, parse_count("--credit", credit_, 1));
     }
-    if (!staging_.empty()) {
-        SLUICE_ASSIGN_OR_RETURN(settings.staging_bytes, parse_size("--staging", staging_, 1));
-    }
     if (!slots_.empty()) {
         SLUICE_ASSIGN_OR_RETURN(settings.slots, parse_count("--slots", slots_, 1));
-    }
-    if (!inflight_.empty()) {
-        SLUICE_ASSIGN_OR_RETURN(settings.inflight_bytes, parse_size("--inflight", inflight_, 1));
     }
     if (!timeout_.empty()) {
         SLUICE_ASSIGN_OR_RETURN(settings.sync_timeout, parse_timeout(timeout_));

@@ -61,7 +61,7 @@ std::int64_t GatheredSource::largest_group_bytes() const {
 }
 
 std::int64_t GatheredSource::transit_bytes() const {
-    return (staging_ ? static_cast<std::int64_t>(staging_->bytes().size()) : 0) +
+    return (staging_ ? static_cast<std::int64_t>(staging_->bytes().size()) : 0) + (slots_ ? slots_->bytes() : 0) +
            (collective_ ? collective_->bytes() : 0);
 }
 

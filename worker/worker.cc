@@ -401,8 +401,8 @@ void Worker::close() {
         return;
     }
     if (background_) {
-        if (const Status ended = background_->wait(Deadline::never()); !ended.ok()) {
-            log::error("{}", ended.message());
+        if (const Status ended = background_->wait(Deadline::after(session_.settings().sync_timeout)); !ended.ok()) {
+            log::error("closing, while hooks may still run on the device: {}", ended.message());
         }
     }
     session_.close(/*graceful=*/!failed_, [this] {

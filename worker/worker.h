@@ -93,8 +93,9 @@ public:
     /// Parameters hold parts of a version that was not committed. The next good sync ends that.
     [[nodiscard]] bool dirty() const { return dirty_.load(std::memory_order_acquire); }
 
-    /// Ends this rank's part; collective when the last sync was good. Called by the destructor if need be. Waits first for all work that hooks have
-    /// launched on the background stream, however late it is: it writes the engine's storage and reads layer buffers.
+    /// Ends this rank's part; collective when the last sync was good. Called by the destructor if need be. Waits first, for as long as a
+    /// sync may take, for the work that hooks have launched on the background stream: it writes the engine's storage. What is later still (an error line
+    /// says so) is waited for by the destructor, without a limit, since it reads layer buffers.
     void close();
 
     [[nodiscard]] const Stats& stats() const { return stats_; }

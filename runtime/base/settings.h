@@ -60,7 +60,7 @@ struct Settings {
     /// Variables that were given, by name.
     std::vector<std::string> given;
     /// Sizes for GPU memory in place of the defaults above, which are for the caches of processors: a GPU needs larger pieces to be busy.
-    /// What was given stays.
+    /// What was given stays, and chunks are no larger than given staging and what may be in flight.
     void adapt_to_device();
     /// Sets chunk_bytes; staging and what is in flight hold at least one chunk where they were not given.
     void set_chunk_bytes(std::int64_t bytes);

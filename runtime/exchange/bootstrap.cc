@@ -115,13 +115,18 @@ std::vector<int> Bootstrap::others() const {
     return ranks;
 }
 
-Status Bootstrap::send(const std::vector<int>& to, Kind kind, std::span<const std::byte> blob) {
-    if (blob.size() > most_bytes_) {
-        return Status(StatusCode::kResourceExhausted,
-                      fmt::format("bootstrap: a message of {} bytes to {}; the most is {}", blob.size(), list_of(to),
-                                  most_bytes_),
-                      to.front());
+Status Bootstrap::check_size(const std::vector<int>& to, std::size_t size) const {
+    if (size > most_bytes_) {
+        return Status(
+            StatusCode::kResourceExhausted,
+            fmt::format("bootstrap: a message of {} bytes to {}; the most is {}", size, list_of(to), most_bytes_),
+            to.front());
     }
+    return ok_status();
+}
+
+Status Bootstrap::send(const std::vector<int>& to, Kind kind, std::span<const std::byte> blob) {
+    SLUICE_RETURN_IF_ERROR(check_size(to, blob.size()));
     auto message = std::make_shared<Blob>(kHeaderBytes + blob.size());
     put(message->data(), kMagic, 4);
     put(message->data() + 4, epoch_, 4);
@@ -254,6 +259,13 @@ Status Bootstrap::distribute(int root, const std::vector<Blob>& blobs, Blob& min
         return internal_error(fmt::format("bootstrap: {} blobs to scatter to {} ranks", blobs.size(), size()));
     }
     const std::vector<int> to = others();
+    // Before anybody has its own: who does takes this collective for a good one.
+    for (const int rank : to) {
+        if (Status short_enough = check_size({rank}, blobs[static_cast<std::size_t>(rank)].size());
+            !short_enough.ok()) {
+            return tell(to, std::move(short_enough));
+        }
+    }
     for (auto next = to.begin(); next != to.end(); ++next) {
         if (Status sent = send({*next}, Kind::kScatter, blobs[static_cast<std::size_t>(*next)]); !sent.ok()) {
             return tell({next, to.end()}, std::move(sent));

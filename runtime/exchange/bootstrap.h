@@ -63,6 +63,7 @@ private:
     enum class Kind : std::uint8_t { kGather = 1, kScatter = 2, kAllGather = 3, kEverything = 4, kFailed = 5 };
     using Take = std::function<void(int from, Kind kind, std::span<const std::byte> blob)>;
 
+    [[nodiscard]] Status check_size(const std::vector<int>& to, std::size_t size) const;
     Status send(const std::vector<int>& to, Kind kind, std::span<const std::byte> blob);
     /// Waits for one message of this collective from each rank in `missing`, in any order; those that have come are no longer in it.
     /// `kinds` are those that may come.

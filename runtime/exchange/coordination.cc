@@ -262,6 +262,9 @@ Status Coordination::unreachable(int rank, const Status& connected) const {
 }
 
 void Coordination::peer_lost(int rank, const Status& cause) {
+    if (over()) {
+        return;
+    }
     const bool was_coordinator = rank < links_.rank() && rank < coordinator();
     if (was_coordinator && (rank == 0 || is_coordinator())) {
         // With those that are watched from now on no heartbeats have run so far: their silence counts from now.
@@ -334,7 +337,7 @@ bool Coordination::watches(int rank) const {
 // The sender may have become the coordinator without our having noticed, or may not have noticed that it is the coordinator to us.
 void Coordination::answer_heartbeat(const Message& message) {
     const bool is_answer = message.slot == 1;
-    if (is_answer || watches(message.sender) || !links_.connect(message.sender).ok()) {
+    if (over() || is_answer || watches(message.sender) || !links_.connect(message.sender).ok()) {
         return;
     }
     Message answer;

@@ -57,6 +57,9 @@ public:
     /// loop; every rank calls it equally often. Runs into `deadline` with an error that names whom it waited for.
     Verdict agree(const std::string& label, const Status& mine, Deadline deadline);
 
+    /// The round that is open now is the last: once it is decided links go, and nobody who is lost is followed by another. On the loop.
+    void expect_last_round() { last_round_ = decided_ + 1; }
+
     /// The cause with which the round that has not been agreed on yet was aborted, if it was.
     [[nodiscard]] const Status& abort_cause() const { return abort_cause_; }
 
@@ -86,6 +89,7 @@ private:
     void answer_heartbeat(const Message& message);
     void tell_everybody(MessageKind kind, std::uint64_t round, const Status& status, int failed_rank);
     [[nodiscard]] std::string missing() const;
+    [[nodiscard]] bool over() const { return last_round_ > 0 && decided_ >= last_round_; }
 
     EventLoop& loop_;
     Links& links_;
@@ -96,6 +100,7 @@ private:
     // On the loop. Rounds are counted from 1 by every rank alike; decided_ of them have a verdict.
     std::uint64_t decided_ = 0;
     Verdict last_verdict_;
+    std::uint64_t last_round_ = 0;  // 0: not known yet
     int last_failed_rank_ = -1;
     bool reported_ = false;  // this rank, for round decided_ + 1
     Status mine_;

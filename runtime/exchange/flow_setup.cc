@@ -48,8 +48,7 @@ bool exportable(const Session& session, std::span<const StatedMemory> memory) {
 }
 
 std::string mappable_identity(const Session& session, bool device_memory) {
-    const std::string host = session.settings().mapped ? host_identity() : std::string();
-    return host.empty() || !device_memory ? host : "cuda " + host;
+    return !session.settings().mapped ? std::string() : device_memory ? device_host_identity() : host_identity();
 }
 
 Status check_staging(const Route& route, std::int64_t staging_bytes) {

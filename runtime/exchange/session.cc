@@ -222,7 +222,15 @@ Status Session::open_links(std::vector<int> peers, Deadline deadline) {
 
 Status Session::end_set_up(Bootstrap& bootstrap, const Status& mine, Deadline deadline) {
     Status agreed = coordination_->agree("set-up", mine, deadline).status;
-    if (agreed.code() == StatusCode::kPeerLost || agreed.code() == StatusCode::kDeadlineExceeded) {
+    // Also where the first cause was another, and somebody was lost after it.
+    bool lost = false;
+    loop_->run_and_wait([&] {
+        for (int rank = 0; rank < links_->size(); ++rank) {
+            lost = lost || links_->lost(rank);
+        }
+    });
+    if (!agreed.ok() &&
+        (lost || agreed.code() == StatusCode::kPeerLost || agreed.code() == StatusCode::kDeadlineExceeded)) {
         bootstrap.abandon();
     }
     return agreed;
@@ -327,6 +335,8 @@ SessionNotes Session::gather_notes(const std::string& mine, Deadline deadline) {
     loop_->run_and_wait([&] {
         if (coordination_->is_coordinator()) {
             notes.by_rank = notes_;
+            notes.by_rank[static_cast<std::size_t>(links_->rank())] =
+                mine;  // it may have gone to a coordinator that is lost
         }
         notes_.assign(notes_.size(), {});
     });
@@ -340,7 +350,10 @@ void Session::close(bool graceful, const std::function<void()>& before_close) {
     closed_ = true;
     // From here on others may close their side before we do; that is no loss. All agree first, so that nobody who is still at
     // work sees links go.
-    loop_->run_and_wait([this] { ending_ = true; });
+    loop_->run_and_wait([this] {
+        ending_ = true;
+        coordination_->expect_last_round();
+    });
     const Deadline limit = Deadline::after(graceful ? settings_.connect_timeout : kFailedEndLimit);
     graceful = coordination_->agree("end of the session", ok_status(), limit).status.ok() && graceful;
 

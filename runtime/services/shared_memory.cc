@@ -133,13 +133,17 @@ std::string host_identity() {
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
     const std::string processes = namespace_inode("/proc/self/ns/pid");
     const std::string network = namespace_inode("/proc/self/ns/net");
-    // A process of another one may not look into ours.
+    // A process of another one may not look into ours. Kernels without them have one for all.
     const std::string users = namespace_inode("/proc/self/ns/user");
-    const std::string ipc = namespace_inode("/proc/self/ns/ipc");
-    if (boot.empty() || processes.empty() || network.empty() || users.empty() || ipc.empty()) {
+    if (boot.empty() || processes.empty() || network.empty()) {
         return {};
     }
-    return fmt::format("{}/{}/{}/{}/{}/{}", boot, processes, network, users, ipc, ::geteuid());
+    return fmt::format("{}/{}/{}/{}/{}", boot, processes, network, users, ::geteuid());
+}
+
+std::string device_host_identity() {
+    const std::string host = host_identity();
+    return host.empty() ? host : fmt::format("cuda {}/{}", host, namespace_inode("/proc/self/ns/ipc"));
 }
 
 }  // namespace sluice

@@ -44,7 +44,9 @@ private:
 Result<Buffer> map_shared_memory(const SharedMemoryHandle& handle, std::int64_t size);
 
 /// Equal for two processes exactly when each can map the other's shared memory and both can be said to be one node: the same
-/// running kernel, user, and namespaces of processes, network, users and IPC (of which CUDA asks). Empty when the system does not tell.
+/// running kernel, user, and namespaces of processes, network and users. Empty when the system does not tell.
 std::string host_identity();
+/// The same for memory of GPUs: CUDA maps it within one namespace of IPC only.
+std::string device_host_identity();
 
 }  // namespace sluice

@@ -131,6 +131,17 @@ TEST(SettingsTest, SizesForGpus) {
     EXPECT_TRUE(settings->check().ok());
 }
 
+TEST(SettingsTest, ChunksForGpusFitIntoWhatWasGiven) {
+    auto staging = with({{"SLUICE_STAGING_BYTES", "128M"}});
+    staging->adapt_to_device();
+    EXPECT_EQ(staging->chunk_bytes, 128 << 20);
+    EXPECT_TRUE(staging->check().ok());
+    auto inflight = with({{"SLUICE_INFLIGHT_BYTES", "64M"}});
+    inflight->adapt_to_device();
+    EXPECT_EQ(inflight->chunk_bytes, 64 << 20);
+    EXPECT_TRUE(inflight->check().ok());
+}
+
 TEST(SettingsTest, SizesForGpusLeaveWhatWasGiven) {
     auto settings = with({{"SLUICE_CHUNK_BYTES", "4M"}});
     ASSERT_TRUE(settings.ok());

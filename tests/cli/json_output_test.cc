@@ -45,7 +45,12 @@ TEST_F(WriteFile, IsToldBeforehandWhatCannotBeWritten) {
     EXPECT_TRUE(check_writable(at("there")).ok());
     EXPECT_TRUE(check_writable("relative").ok());
     EXPECT_TRUE(check_writable("/dev/null").ok());
-    for (const std::string& path : {at("none/x"), folder_.string(), at("there/x")}) {
+    fs::create_symlink("there", at("link"));
+    EXPECT_TRUE(check_writable(at("link")).ok());
+    fs::create_symlink("made-by-it", at("dangling"));
+    EXPECT_TRUE(check_writable(at("dangling")).ok());
+    fs::create_symlink("none/x", at("lost"));
+    for (const std::string& path : {at("none/x"), folder_.string(), at("there/x"), at("lost")}) {
         const Status status = check_writable(path);
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << path;
         EXPECT_EQ(status.message().rfind("cannot write " + path + ": ", 0), 0U) << status.message();

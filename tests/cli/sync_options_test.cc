@@ -150,6 +150,9 @@ TEST(SyncOptions, WrongValuesNameTheOption) {
     EXPECT_FALSE(parse({"--staging", "4K"}).ok()) << "staging smaller than a chunk";
     EXPECT_THAT(parse({"--staged"}).status().message(), HasSubstr("--staged: weights are in host memory"));
     EXPECT_TRUE(parse({"--staged", "--memory", "cuda"}).ok());
+    EXPECT_EQ(parse({"--memory", "cuda"})->route.chunk_bytes, 256 << 20);
+    EXPECT_EQ(parse({"--memory", "cuda", "--staging", "128M"})->route.chunk_bytes, 128 << 20);
+    EXPECT_FALSE(parse({"--memory", "cuda", "--staging", "128M", "--chunk-bytes", "256M"}).ok());
 }
 
 }  // namespace

@@ -491,6 +491,31 @@ TEST_P(CoordinationNodeTest, RanksThatDieTogetherAreFoundTogether) {
 
 INSTANTIATE_TEST_SUITE_P(Linked, CoordinationNodeTest, testing::Bool());
 
+// Once the end is agreed on everybody closes its links: that is no loss, and a link to the next rank would only have to be closed as well.
+TEST(CoordinationEndTest, NobodyFollowsACoordinatorThatLeavesAfterTheLastRound) {
+    for (const bool last : {false, true}) {
+        FakeRanks ranks(4, {100ms, 10s}, /*linked=*/false);
+        for (int rank = 0; rank < 4; ++rank) {
+            ranks.at(rank).loop.run_and_wait([&] {
+                for (int other = rank == 0 ? 1 : 0; other < (rank == 0 ? 4 : 1); ++other) {
+                    EXPECT_TRUE(ranks.at(rank).links->connect(other).ok());
+                }
+                if (last) {
+                    ranks.at(rank).coordination->expect_last_round();
+                }
+            });
+        }
+        expect_round_is_good(ranks, {0, 1, 2, 3});
+        const ExpectedLog stale("unknown or lost", ExpectedLog::Presence::kAllowed);
+        ranks.at(3).loop.run_and_wait([&] {
+            ranks.at(3).links->declare_lost(0, Status(StatusCode::kPeerLost, "gone", 0));
+            EXPECT_EQ(ranks.at(3).links->connected(1), !last);
+            EXPECT_EQ(ranks.at(3).links->connected(2), !last);
+        });
+        ranks.settle();
+    }
+}
+
 TEST(CoordinationHeartbeatTest, NobodyIsLostWhileAllLive) {
     FakeRanks ranks(3, {20ms, 2s});
     for (int rank = 0; rank < 3; ++rank) {

@@ -119,10 +119,17 @@ TEST(HostIdentityTest, IsAnotherInAnotherNamespaceOfUsers) {
     EXPECT_EQ(result, 0);
 }
 
-// CUDA maps nothing from there. Only who may leave the namespace can try it.
-TEST(HostIdentityTest, IsAnotherInAnotherNamespaceOfIpc) {
-    const std::string mine = host_identity();
-    EXPECT_EQ(in_another_process([&] { return ::unshare(CLONE_NEWIPC) != 0 || host_identity() != mine; }), 0);
+// CUDA maps nothing from there, and the kernel does. Only who may leave the namespace can try it.
+TEST(HostIdentityTest, IsAnotherForDevicesInAnotherNamespaceOfIpc) {
+    const std::string host = host_identity();
+    const std::string device = device_host_identity();
+    ASSERT_NE(device, host);
+    EXPECT_EQ(in_another_process([&] { return device_host_identity() == device; }), 0);
+    EXPECT_EQ(in_another_process([&] {
+                  return ::unshare(CLONE_NEWIPC) != 0 || (host_identity() == host && !device_host_identity().empty() &&
+                                                          device_host_identity() != device);
+              }),
+              0);
 }
 
 }  // namespace

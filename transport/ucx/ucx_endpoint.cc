@@ -55,6 +55,7 @@ UcxEndpoint::~UcxEndpoint() {
 
 Status UcxEndpoint::open(const UcxAddressFields& address) {
     SLUICE_ASSIGN_OR_RETURN(const UcxKeyFields probe, decode_key(address.probe_key));
+    probed_with_ = probe.kind == transport_.probe_target().kind() ? probe.kind : MemoryKind::kHost;
     take_ucx_error();
     ucp_ep_params_t params{};
     set_address(params, address.ucx);
@@ -207,7 +208,7 @@ Result<std::unique_ptr<RemoteKey>> UcxEndpoint::unpack_key(std::span<const std::
 
 LinkInfo UcxEndpoint::link() const {
     LinkInfo info = link_ ? *link_ : probed_ ? *probed_ : handle_ != nullptr ? emulated_link(handle_) : LinkInfo{};
-    info.probed = transport_.probe_target().kind();
+    info.probed = probed_with_;
     return info;
 }
 

@@ -74,8 +74,9 @@ private:
     ucp_ep_h handle_ = nullptr;
     std::optional<ucs_status_t> lost_;
     std::unique_ptr<UcxRemoteKey> probe_key_;
-    std::optional<LinkInfo> probed_;  // What UCX said about the probe when it was started.
-    std::optional<LinkInfo> link_;    // Known once the probe has ended.
+    MemoryKind probed_with_ = MemoryKind::kHost;  // Of both sides; host memory when they differ.
+    std::optional<LinkInfo> probed_;              // What UCX said about the probe when it was started.
+    std::optional<LinkInfo> link_;                // Known once the probe has ended.
     ServedGets served_;
     int in_flight_ = 0;         // Everything but flush and close.
     int closing_requests_ = 0;  // Flush and close.

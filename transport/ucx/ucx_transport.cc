@@ -110,6 +110,10 @@ Status UcxTransport::set_up(const UcxOptions& options) {
     lively_ = options.probe_kind == MemoryKind::kCuda;
     has_verbs_ = std::ranges::any_of(context_.transports(), is_verbs);
     max_message_bytes_ = std::min(worker_.max_header_bytes(), kMaxMessageBytes);
+    if (!options.probe_memory.empty() && options.probe_memory.size() < kProbeBytes) {
+        return invalid_argument(fmt::format("UcxOptions::probe_memory has {} bytes; give it at least {}",
+                                            options.probe_memory.size(), kProbeBytes));
+    }
     const std::span<std::byte> probe =
         options.probe_memory.empty() ? std::span<std::byte>(probe_memory_) : options.probe_memory.first(kProbeBytes);
     SLUICE_ASSIGN_OR_RETURN(probe_source_, register_memory(probe, options.probe_kind, Access::kRemoteRead));
