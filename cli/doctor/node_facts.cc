@@ -27,7 +27,7 @@ std::string first_line(const fs::path& path) {
 std::string value_of(const fs::path& path, const std::string& key) {
     std::ifstream stream(path);
     for (std::string line; std::getline(stream, line);) {
-        if (line.rfind(key + ":", 0) == 0) {
+        if (line.starts_with(key + ":")) {
             const std::size_t start = line.find_first_not_of(" \t", key.size() + 1);
             return start == std::string::npos ? "" : line.substr(start);
         }
@@ -115,7 +115,7 @@ NodeFacts read_node_facts(const fs::path& root) {
     facts.ports = read_ports(root);
     facts.gpus = read_gpus(root);
     for (const fs::path& file : entries(root / "dev/infiniband")) {
-        if (file.filename().string().rfind("uverbs", 0) == 0) {
+        if (file.filename().string().starts_with("uverbs")) {
             ++facts.verbs_files;
             facts.usable_verbs_files += ::access(file.c_str(), R_OK | W_OK) == 0 ? 1 : 0;
         }
