@@ -21,7 +21,6 @@ constexpr auto kVerdictAfterDeadline = std::chrono::milliseconds(250);
 // Ranks that may follow a coordinator that was lost and are listened to at once: as many as may fail together, few enough that all ranks
 // of a large job can do it.
 constexpr int kSuccessors = 64;
-constexpr std::int64_t kDroppedLinesLogged = 16;
 
 Message encode(MessageKind kind, std::uint64_t round, const Status& status, int failed_rank) {
     Message message;
@@ -172,7 +171,7 @@ void Coordination::handle(const Message& message) {
 
 void Coordination::collect(int rank, std::uint64_t round, const Status& status) {
     if (round != decided_ + 1) {
-        if (++dropped_ <= kDroppedLinesLogged) {
+        if (dropped_.take()) {
             log::warning("{} reports round {} while round {} is open", name_of_(rank), round, decided_ + 1);
         }
         return;

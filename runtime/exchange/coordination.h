@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/base/status.h"
+#include "runtime/exchange/line_limit.h"
 #include "runtime/exchange/links.h"
 #include "runtime/exchange/message.h"
 #include "runtime/services/deadline.h"
@@ -111,7 +112,7 @@ private:
     Status first_cause_;                         // as coordinator, of round decided_ + 1
     int first_failed_rank_ = -1;
     bool told_to_abort_ = false;  // as coordinator, everybody, in round decided_ + 1
-    std::int64_t dropped_ = 0;
+    LineLimit dropped_;
     EventLoop::Timer heartbeat_timer_;
     EventLoop::Clock::time_point last_beat_{};
     EventLoop::Clock::time_point watching_since_{};

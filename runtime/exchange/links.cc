@@ -15,8 +15,6 @@ namespace {
 // Enough for every rank's messages of some groups; small, since a node holds a payload buffer of kPayloadBytes.
 constexpr int kFirstNodes = 128;
 constexpr std::size_t kPayloadBytes = 4096;
-// Lines about dropped messages before they are only counted: a broken or hostile sender must not fill the disk.
-constexpr std::int64_t kDroppedLinesLogged = 16;
 
 }  // namespace
 
@@ -160,7 +158,7 @@ void Links::receive(std::span<const std::byte> header, std::span<const std::byte
         refused = invalid_argument(fmt::format("message from rank {}, but there are {}", message->sender, size()));
     }
     if (!refused.ok()) {
-        if (++dropped_ <= kDroppedLinesLogged) {
+        if (dropped_.take()) {
             log::warning("dropped a message of {} bytes: {}", header.size() + payload.size(), refused.message());
         }
         return;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/base/status.h"
+#include "runtime/exchange/line_limit.h"
 #include "runtime/exchange/message.h"
 #include "runtime/services/event_loop.h"
 #include "transport/transport.h"
@@ -86,7 +87,7 @@ private:
     SendNode* free_nodes_ = nullptr;
     std::int64_t pool_growth_ = 0;
     std::int64_t messages_sent_ = 0;
-    std::int64_t dropped_ = 0;
+    LineLimit dropped_;
     int open_endpoints_ = 0;
     int nodes_in_flight_ = 0;
     bool closing_ = false;

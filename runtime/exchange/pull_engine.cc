@@ -31,7 +31,6 @@ constexpr int kPostedAtOnce = 8;
 constexpr auto kWatchInterval = std::chrono::milliseconds(250);
 // When no read ends for so long although the sync has failed, those in flight are ended by closing their endpoints by force.
 constexpr auto kDrainLimit = std::chrono::seconds(1);
-constexpr std::int64_t kDroppedLinesLogged = 16;
 // A get over cuda_ipc costs some 7 us of CPU, in which a GPU copies this much.
 constexpr std::int64_t kBytesWorthAGetOnDevice = 8 << 20;
 
@@ -379,13 +378,6 @@ PullEngine::Owner* PullEngine::owner_of(const Message& message) {
     return nullptr;
 }
 
-void PullEngine::drop(const Message& message, const std::string& why) {
-    if (++dropped_ <= kDroppedLinesLogged) {
-        log::warning("dropped a message of kind {} from rank {}: {}", static_cast<int>(message.kind), message.sender,
-                     why);
-    }
-}
-
 int PullEngine::groups() const { return static_cast<int>(groups_.size()); }
 
 int PullEngine::group_index(GroupId group) const {
@@ -400,12 +392,12 @@ void PullEngine::handle(const Message& message) {
     }
     Owner* owner = owner_of(message);
     if (owner == nullptr) {
-        drop(message, "it owns nothing of this route");
+        dropped_.dropped(message, "it owns nothing of this route");
         return;
     }
     if (message.kind == MessageKind::kPacked) {
         if (message.chunk < 0 || static_cast<std::size_t>(message.chunk) >= chunks_.size()) {
-            drop(message, fmt::format("there is no chunk {}", message.chunk));
+            dropped_.dropped(message, fmt::format("there is no chunk {}", message.chunk));
             return;
         }
         ChunkSlot& chunk = *chunks_[static_cast<std::size_t>(message.chunk)];
@@ -414,7 +406,8 @@ void PullEngine::handle(const Message& message) {
                                  static_cast<std::uint64_t>(message.slot) < memory.slots.bytes / memory.slot_bytes;
         if (owners_[static_cast<std::size_t>(chunk.compiled.owner)].get() != owner ||
             chunk.compiled.path != Path::kPacked || chunk.state != ChunkState::kWaiting || !slot_exists) {
-            drop(message, fmt::format("chunk {} in slot {} was not expected of it", message.chunk, message.slot));
+            dropped_.dropped(message,
+                             fmt::format("chunk {} in slot {} was not expected of it", message.chunk, message.slot));
             return;
         }
         chunk.slot = message.slot;
@@ -425,7 +418,7 @@ void PullEngine::handle(const Message& message) {
     }
     const int index = group_index(message.group);
     if (index < 0 || owner->parts[static_cast<std::size_t>(index)].chunks == 0) {
-        drop(message, fmt::format("nothing of group {} is read from it", message.group));
+        dropped_.dropped(message, fmt::format("nothing of group {} is read from it", message.group));
         return;
     }
     Owner::Part& part = owner->parts[static_cast<std::size_t>(index)];
@@ -433,8 +426,8 @@ void PullEngine::handle(const Message& message) {
         const std::size_t count = message.payload.size() / sizeof(std::uint64_t);
         if (message.slot < 0 || message.payload.size() % sizeof(std::uint64_t) != 0 ||
             static_cast<std::size_t>(message.slot) + count > part.direct.size()) {
-            drop(message,
-                 fmt::format("{} hashes from {} do not fit {} direct chunks", count, message.slot, part.direct.size()));
+            dropped_.dropped(message, fmt::format("{} hashes from {} do not fit {} direct chunks", count, message.slot,
+                                                  part.direct.size()));
             return;
         }
         for (std::size_t i = 0; i < count; ++i) {
@@ -447,7 +440,7 @@ void PullEngine::handle(const Message& message) {
     // kPublish
     const auto buffers = owner->config.memory.gather_buffers.size();
     if (part.published || message.slot < 0 || (buffers > 0 && static_cast<std::size_t>(message.slot) >= buffers)) {
-        drop(message, fmt::format("group {} in buffer {} was not expected", message.group, message.slot));
+        dropped_.dropped(message, fmt::format("group {} in buffer {} was not expected", message.group, message.slot));
         return;
     }
     part.published = true;

@@ -3,6 +3,7 @@
 #include "planner/plan.h"
 #include "runtime/base/status.h"
 #include "runtime/exchange/compiled_chunk.h"
+#include "runtime/exchange/line_limit.h"
 #include "runtime/exchange/links.h"
 #include "runtime/exchange/message.h"
 #include "runtime/exchange/read_activity.h"
@@ -167,7 +168,6 @@ private:
     void watch();
     [[nodiscard]] std::string waiting_for() const;
     [[nodiscard]] Owner* owner_of(const Message& message);
-    void drop(const Message& message, const std::string& why);
     [[nodiscard]] int group_index(GroupId group) const;
     [[nodiscard]] int groups() const;
 
@@ -205,7 +205,7 @@ private:
     BusyTime reading_;
     EventLoop::Clock::time_point last_progress_{};
     EventLoop::Clock::time_point pace_due_{};  // the first moment at which a paced read may go on
-    std::int64_t dropped_ = 0;
+    LineLimit dropped_;
     EventLoop::Timer watch_timer_;
     EventLoop::Timer pace_timer_;
     bool pumping_ = false;

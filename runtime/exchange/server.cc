@@ -16,7 +16,6 @@ namespace {
 
 using Clock = EventLoop::Clock;
 
-constexpr std::int64_t kDroppedLinesLogged = 16;
 // Hashes of one kHashes message at most.
 constexpr std::size_t kHashesPerMessage = 256;
 // Where a GPU packs and reads in turns: of the slots of a consumer, the part (one in so many) that it may still be reading when the next turn of packing
@@ -596,17 +595,10 @@ Server::Consumer* Server::consumer_of(const Message& message) const {
     return nullptr;
 }
 
-void Server::drop(const Message& message, const std::string& why) {
-    if (++dropped_ <= kDroppedLinesLogged) {
-        log::warning("dropped a message of kind {} from rank {}: {}", static_cast<int>(message.kind), message.sender,
-                     why);
-    }
-}
-
 void Server::handle(const Message& message) {
     Consumer* consumer = consumer_of(message);
     if (consumer == nullptr) {
-        drop(message, "it reads nothing of this rank");
+        dropped_.dropped(message, "it reads nothing of this rank");
         return;
     }
     if (message.kind == MessageKind::kBegin) {
@@ -620,7 +612,7 @@ void Server::handle(const Message& message) {
         // May come before this rank has published the group or even opened the version: it is remembered.
         const int index = group_index(message.group);
         if (index < 0 || consumer->demand->parts[static_cast<std::size_t>(index)].chunks == 0) {
-            drop(message, fmt::format("it reads nothing of group {}", message.group));
+            dropped_.dropped(message, fmt::format("it reads nothing of group {}", message.group));
             return;
         }
         if (message.kind == MessageKind::kOpen) {
@@ -641,7 +633,7 @@ void Server::handle(const Message& message) {
                                      [](const DemandState::PackedChunk& p, ChunkId id) { return p.chunk->id < id; });
     const auto place = static_cast<std::size_t>(at - packed.begin());
     if (at == packed.end() || at->chunk->id != message.chunk || consumer->reading[place] == nullptr) {
-        drop(message, fmt::format("chunk {} was not packed for it", message.chunk));
+        dropped_.dropped(message, fmt::format("chunk {} was not packed for it", message.chunk));
         return;
     }
     PackSlot& slot = *std::exchange(consumer->reading[place], nullptr);

@@ -2,6 +2,7 @@
 
 #include "planner/plan.h"
 #include "runtime/base/status.h"
+#include "runtime/exchange/line_limit.h"
 #include "runtime/exchange/links.h"
 #include "runtime/exchange/message.h"
 #include "runtime/services/copy_threads.h"
@@ -114,7 +115,6 @@ private:
     void failed(const Status& cause);
     [[nodiscard]] int group_index(GroupId group) const;
     [[nodiscard]] Consumer* consumer_of(const Message& message) const;
-    void drop(const Message& message, const std::string& why);
 
     Links& links_;
     CopyThreads& copy_threads_;
@@ -142,7 +142,7 @@ private:
     std::size_t next_consumer_ = 0;
     std::int64_t packed_bytes_ = 0;
     EventLoop::Clock::time_point pack_begin_{}, pack_end_{};
-    std::int64_t dropped_ = 0;
+    LineLimit dropped_;
     bool pumping_ = false;
     std::function<void()> drained_;
 };
