@@ -185,6 +185,19 @@ Status Bootstrap::receive(std::initializer_list<Kind> kinds, std::vector<int>& m
     return ok_status();
 }
 
+Status Bootstrap::receive_word(int from, Kind kind, const std::function<Status(std::span<const std::byte>)>& take,
+                               Deadline deadline) {
+    std::vector<int> missing{from};
+    Status outcome;
+    SLUICE_RETURN_IF_ERROR(receive(
+        {kind, Kind::kFailed}, missing,
+        [&](int /*from*/, Kind came, std::span<const std::byte> word) {
+            outcome = came == Kind::kFailed ? failure_in(word) : take(word);
+        },
+        deadline));
+    return outcome;
+}
+
 Status Bootstrap::flush(Deadline deadline) {
     for (int tries = 0; !sends_done();) {
         SLUICE_ASSIGN_OR_RETURN(std::optional<Received> received, poll());
@@ -241,19 +254,13 @@ Status Bootstrap::collect(int root, std::span<const std::byte> blob, std::vector
 
 Status Bootstrap::distribute(int root, const std::vector<Blob>& blobs, Blob& mine, Deadline deadline) {
     if (rank() != root) {
-        std::vector<int> missing{root};
-        Status outcome;
-        SLUICE_RETURN_IF_ERROR(receive(
-            {Kind::kScatter, Kind::kFailed}, missing,
-            [&](int /*from*/, Kind kind, std::span<const std::byte> received) {
-                if (kind == Kind::kFailed) {
-                    outcome = failure_in(received);
-                } else {
-                    mine.assign(received.begin(), received.end());
-                }
+        return receive_word(
+            root, Kind::kScatter,
+            [&](std::span<const std::byte> received) {
+                mine.assign(received.begin(), received.end());
+                return ok_status();
             },
-            deadline));
-        return outcome;
+            deadline);
     }
     if (blobs.size() != static_cast<std::size_t>(size())) {
         return internal_error(fmt::format("bootstrap: {} blobs to scatter to {} ranks", blobs.size(), size()));
@@ -301,22 +308,17 @@ Status Bootstrap::collect_for_all(std::span<const std::byte> blob, std::vector<B
 
 Status Bootstrap::collect_from_first(std::span<const std::byte> blob, std::vector<Blob>& blobs, Deadline deadline) {
     SLUICE_RETURN_IF_ERROR(send({0}, Kind::kAllGather, blob));
-    std::vector<int> missing{0};
-    Status outcome;
-    SLUICE_RETURN_IF_ERROR(receive(
-        {Kind::kEverything, Kind::kFailed}, missing,
-        [&](int /*from*/, Kind kind, std::span<const std::byte> word) {
-            if (kind == Kind::kFailed) {
-                outcome = failure_in(word);
-            } else if (!split(word, static_cast<std::size_t>(size()), blobs)) {
-                outcome = internal_error(fmt::format(
-                    "bootstrap: rank 0 sent {} bytes that do not hold one blob for each of {} ranks; do all "
-                    "ranks run the same program?",
-                    word.size(), size()));
-            }
+    SLUICE_RETURN_IF_ERROR(receive_word(
+        0, Kind::kEverything,
+        [&](std::span<const std::byte> word) {
+            return split(word, static_cast<std::size_t>(size()), blobs)
+                       ? ok_status()
+                       : internal_error(fmt::format(
+                             "bootstrap: rank 0 sent {} bytes that do not hold one blob for each of {} ranks; do "
+                             "all ranks run the same program?",
+                             word.size(), size()));
         },
         later(deadline, kWordOfFirst)));
-    SLUICE_RETURN_IF_ERROR(outcome);
     return flush(deadline);
 }
 

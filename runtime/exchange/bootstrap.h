@@ -68,6 +68,9 @@ private:
     /// Waits for one message of this collective from each rank in `missing`, in any order; those that have come are no longer in it.
     /// `kinds` are those that may come.
     Status receive(std::initializer_list<Kind> kinds, std::vector<int>& missing, const Take& take, Deadline deadline);
+    /// Waits for a message of `kind` from one rank, which may tell() of a failure instead.
+    Status receive_word(int from, Kind kind, const std::function<Status(std::span<const std::byte>)>& take,
+                        Deadline deadline);
     Status flush(Deadline deadline);
     /// Tells ranks that wait for our word that none comes, as far as they can still be told. Returns the cause.
     Status tell(const std::vector<int>& ranks, Status why);
