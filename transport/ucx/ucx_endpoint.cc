@@ -306,16 +306,14 @@ void UcxEndpoint::tell_lost() {
 
 void UcxEndpoint::close(bool force, Completion& completion) {
     assert(transport_.loop().on_loop_thread());
-    force_ = force_ || force;
-    if (step_ == Step::kOpen) {
-        step_ = Step::kDraining;
-    }
     closers_.push_back(&completion);
-    transport_.mark_closing(*this);
+    start_closing(force);
 }
 
-void UcxEndpoint::abandon() {
-    force_ = true;
+void UcxEndpoint::abandon() { start_closing(/*force=*/true); }
+
+void UcxEndpoint::start_closing(bool force) {
+    force_ = force_ || force;
     if (step_ == Step::kOpen) {
         step_ = Step::kDraining;
     }

@@ -62,6 +62,7 @@ private:
     [[nodiscard]] Status refusal() const;
     [[nodiscard]] Status status_of(const UcxOperation& operation) const;
     void refuse(UcxOperation& operation, Status why);
+    void start_closing(bool force);
     void start_probe();
     void probe_ended(ucs_status_t status);
     void settle_link(const LinkInfo& link);
