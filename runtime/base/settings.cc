@@ -171,14 +171,9 @@ void Settings::adapt_to_device() {
     set("SLUICE_INFLIGHT_BYTES", inflight_bytes, std::int64_t{512} << 20);
     set("SLUICE_SLOTS", slots, 16);
     set("SLUICE_COPY_THREADS", copy_threads, 16);  // they wait for kernels: as many are queued on the device
-    if (was_given("SLUICE_CHUNK_BYTES")) {
-        set_chunk_bytes(chunk_bytes);
-        return;
-    }
-    std::int64_t most = std::int64_t{256} << 20;
-    most = was_given("SLUICE_STAGING_BYTES") ? std::min(most, staging_bytes) : most;
-    most = was_given("SLUICE_INFLIGHT_BYTES") ? std::min(most, inflight_bytes) : most;
-    set_chunk_bytes(most);
+    // What was given may be less than a chunk of the default size.
+    set("SLUICE_CHUNK_BYTES", chunk_bytes, std::min({std::int64_t{256} << 20, staging_bytes, inflight_bytes}));
+    set_chunk_bytes(chunk_bytes);
 }
 
 void Settings::set_chunk_bytes(std::int64_t bytes) {

@@ -36,8 +36,7 @@ Result<ServeSlots> ServeSlots::create(Session& session, const OwnerRoute& route,
     }
     slots.slot_bytes_ = (slots.slot_bytes_ + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
     // Chunks are often much smaller than allowed, since a group ends them: the same memory then holds more of them, and as
-    // many can be on their way to each consumer. Slots are shared out evenly, and no
-    // consumer has use for more than it reads chunks.
+    // many can be on their way to each consumer. Slots are shared out evenly, and no consumer has use for more than it reads chunks.
     const std::int64_t budget = session.settings().slots * session.settings().chunk_bytes;
     slots.count_ = static_cast<int>(
         std::clamp<std::int64_t>(budget / slots.slot_bytes_, 1, std::min(consumers * most_chunks, kMostSlots)));
