@@ -13,8 +13,23 @@ namespace sluice::cli {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 Status file_error(const std::string& path, const char* what) {
     return invalid_argument(fmt::format("cannot {} {}: {}", what, path, std::generic_category().message(errno)));
+}
+
+Status refuse_directory(const std::string& path) {
+    std::error_code error;
+    return fs::is_directory(path, error) ? invalid_argument(fmt::format("cannot write {}: it is a directory", path))
+                                         : ok_status();
+}
+
+// A device or pipe cannot be replaced, and a link would become a file itself, /dev/stdout too: these are written as they are.
+bool written_in_place(const std::string& path) {
+    std::error_code error;
+    return fs::is_symlink(fs::symlink_status(path, error)) ||
+           (fs::exists(path, error) && !fs::is_regular_file(path, error));
 }
 
 }  // namespace
@@ -35,18 +50,13 @@ Status Output::write_json(const nlohmann::json& value) const {
 }
 
 Status write_file(const std::string& path, std::string_view bytes) {
-    std::error_code error;
-    const std::filesystem::file_status target = std::filesystem::status(path, error);
-    const bool link = std::filesystem::is_symlink(std::filesystem::symlink_status(path, error));
-    if (link || (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target))) {
-        // A device or pipe cannot be replaced; it is written as it is. So is what a link leads to: it would become a file itself, /dev/stdout too.
-        if (std::filesystem::is_directory(target)) {
-            return invalid_argument(fmt::format("cannot write {}: it is a directory", path));
-        }
+    SLUICE_RETURN_IF_ERROR(refuse_directory(path));
+    if (written_in_place(path)) {
         std::ofstream stream(path, std::ios::binary);
         stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
         return stream.flush() ? ok_status() : file_error(path, "write");
     }
+    std::error_code error;
     const std::string temporary = fmt::format("{}.{}.new", path, ::getpid());
     {
         std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
@@ -67,17 +77,14 @@ Status write_file(const std::string& path, std::string_view bytes) {
 }
 
 Status check_writable(const std::string& path) {
-    namespace fs = std::filesystem;
+    SLUICE_RETURN_IF_ERROR(refuse_directory(path));
     std::error_code error;
-    if (fs::is_directory(path, error)) {
-        return invalid_argument(fmt::format("cannot write {}: it is a directory", path));
-    }
-    const bool link = fs::is_symlink(fs::symlink_status(path, error));
-    if (fs::exists(path, error) && (link || !fs::is_regular_file(path, error))) {
+    const bool in_place = written_in_place(path);
+    if (in_place && fs::exists(path, error)) {
         return ::access(path.c_str(), W_OK) == 0 ? ok_status() : file_error(path, "write");
     }
     // A file is made beside the old one; or it is made where a link leads to.
-    const fs::path to = link ? fs::path(path).parent_path() / fs::read_symlink(path, error) : fs::path(path);
+    const fs::path to = in_place ? fs::path(path).parent_path() / fs::read_symlink(path, error) : fs::path(path);
     const fs::path folder = to.parent_path();
     return ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0 ? ok_status() : file_error(path, "write");
 }

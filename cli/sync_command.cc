@@ -181,6 +181,11 @@ ExitCode write_results(const SyncOptions& options, Session& session, const Statu
     return std::max(code, report(complete));
 }
 
+// Of an outcome that all ranks know: one line is enough.
+ExitCode report_once(const Bootstrap& bootstrap, const Status& outcome) {
+    return bootstrap.rank() == 0 ? report(outcome) : exit_code(outcome.code());
+}
+
 // Rank 0 writes them after the last version, unless it dies.
 Status check_targets(const SyncOptions& options) {
     for (const auto& [name, target] : {std::pair("--json", options.json_target), {"--trace", options.trace_target}}) {
@@ -204,13 +209,13 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
     Bootstrap& bootstrap = **mpi;
     const Deadline deadline = Deadline::after((settings.ok() ? *settings : Settings{}).connect_timeout);
 
-    // Every rank must learn of a failure of any, and one line is enough.
+    // Every rank must learn of a failure of any.
     const auto end_together = [&](const Status& status) -> std::optional<ExitCode> {
         const Status agreed = agree_on_status(bootstrap, status, deadline);
         if (agreed.ok()) {
             return std::nullopt;
         }
-        return bootstrap.rank() == 0 ? report(agreed) : exit_code(agreed.code());
+        return report_once(bootstrap, agreed);
     };
     if (const auto ended = end_together(parsed.status())) {
         return *ended;
@@ -245,8 +250,7 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
         auto opened = open_nccl_ranks(bootstrap, seat->trainer ? std::optional(seat->own_rank) : std::nullopt,
                                       options.trainer_ranks(), device->ordinal, deadline);
         if (!opened.ok()) {
-            const Status failed = opened.status().with_context("--gather nccl");
-            return bootstrap.rank() == 0 ? report(failed) : exit_code(failed.code());
+            return report_once(bootstrap, opened.status().with_context("--gather nccl"));
         }
         gather_group = std::move(*opened);
     }
@@ -284,7 +288,7 @@ ExitCode run_sync(const SyncOptionsParser& parser) {
         if ((*session)->connected()) {
             code = write_results(options, **session, outcome, mine);
         } else {
-            code = bootstrap.rank() == 0 ? report(outcome) : exit_code(outcome.code());
+            code = report_once(bootstrap, outcome);
         }
     };
     seat->trainer ? run_trainer(context, finish) : run_worker(context, finish);
@@ -316,8 +320,7 @@ ExitCode refuse_sync(const Status& wrong) {
     if (!mpi.ok()) {
         return report(wrong);
     }
-    const Status agreed = agree_on_status(**mpi, wrong, Deadline::after(Settings{}.connect_timeout));
-    return (*mpi)->rank() == 0 ? report(agreed) : exit_code(agreed.code());
+    return report_once(**mpi, agree_on_status(**mpi, wrong, Deadline::after(Settings{}.connect_timeout)));
 }
 
 void add_sync_command(CLI::App& app, Run& run) {
