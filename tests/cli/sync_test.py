@@ -25,14 +25,20 @@ def world(layout, keys):
     return size
 
 
-def launch(ranks, arguments, code=0, mpmd=None):
-    """mpirun of `ranks` (or of the two sides apart, with mpmd = (trainers, workers)); mpirun ends with the ranks' exit code."""
-    program = [SLUICE, "sync", *arguments]
-    command = [MPIRUN, "-n", str(ranks), *program] if mpmd is None else [
-        MPIRUN, "-n", str(mpmd[0]), *program, "--role", "trainer", ":", "-n", str(mpmd[1]), *program, "--role", "worker"]
+def started(ranks, *arguments):
+    return [MPIRUN, "-n", str(ranks), SLUICE, "sync", *arguments]
+
+
+def sides(trainers, workers, base, trainer_options=(), worker_options=()):
+    return [MPIRUN, "-n", str(trainers), SLUICE, "sync", *base, "--role", "trainer", *trainer_options, ":",
+            "-n", str(workers), SLUICE, "sync", *base, "--role", "worker", *worker_options]
+
+
+def launch(command):
+    """mpirun ends with the ranks' exit code."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode != code:
-        sys.exit(f"{' '.join(command)}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done
 
 
@@ -50,8 +56,8 @@ def moved(model, trainer, workers, directory, *, versions=3, sets=None, options=
         arguments += ["--expert-map", f"{pool}:{path}"]
     for key, value in (sets or {}).items():
         arguments += ["--set", f"{key}={json.dumps(value)}"]
-    sides = (world(trainer, ("tp", "pp", "dp", "fsdp")), sum(world(w, ("tp", "dp", "replicas")) for w in workers))
-    done = launch(sum(sides), arguments, mpmd=sides if mpmd else None)
+    trainers, receivers = world(trainer, ("tp", "pp", "dp", "fsdp")), sum(world(w, ("tp", "dp", "replicas")) for w in workers)
+    done = launch(sides(trainers, receivers, arguments) if mpmd else started(trainers + receivers, *arguments))
     with open(report, encoding="utf-8") as stream:
         result = json.load(stream)
     if result["status"] != "ok" or [v["version"] for v in result["versions"]] != list(range(1, versions + 1)):
@@ -207,15 +213,6 @@ def ended(command, directory, code):
     lines = [line for line in done.stderr.splitlines() if line.startswith("sluice: ")]
     check(len(lines) == 1, f"one line says why: {done.stderr}")
     return lines[0]
-
-
-def started(ranks, *arguments):
-    return [MPIRUN, "-n", str(ranks), SLUICE, "sync", *arguments]
-
-
-def sides(trainers, workers, base, trainer_options=(), worker_options=()):
-    return [MPIRUN, "-n", str(trainers), SLUICE, "sync", *base, "--role", "trainer", *trainer_options, ":",
-            "-n", str(workers), SLUICE, "sync", *base, "--role", "worker", *worker_options]
 
 
 def unlike_programs(directory):
